@@ -1,0 +1,2 @@
+//! The program `kipp`.
+fn main() {}

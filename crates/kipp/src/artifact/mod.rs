@@ -1,0 +1,1 @@
+//! The file on disk, hostile until proven.
