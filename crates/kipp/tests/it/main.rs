@@ -1,0 +1,3 @@
+//! Integration tests of the engine: one module a subject.
+
+mod sampling;
