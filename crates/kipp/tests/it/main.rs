@@ -1,3 +1,4 @@
-//! Integration tests of the engine: one module a subject.
+//! The library's integration tests: one binary, one module a subject.
 
 mod sampling;
+mod tokenizer;
