@@ -14,8 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from checkpoint import Shape, write_folder
-from reference import write_reference
+from reference import nmse, write_reference
 
 HERE = Path(__file__).resolve().parent.parent / "odd"
 
@@ -84,6 +86,13 @@ def make(shape: Shape, root: Path) -> Path:
     return folder
 
 
+def distance(new: Path, kept: Path) -> str:
+    """How far two files of logits lie apart; nothing for other files."""
+    if new.suffix != ".f32" or not new.exists() or not kept.exists():
+        return ""
+    return f"  NMSE {nmse(np.fromfile(new, '<f4'), np.fromfile(kept, '<f4')):.1e}"
+
+
 def main() -> int:
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("names", nargs="*")
@@ -100,8 +109,8 @@ def main() -> int:
             folder, kept = make(shape, Path(root)), HERE / shape.name
             names = sorted({p.name for p in folder.iterdir()} | {p.name for p in kept.iterdir()})
             same, other, missing = filecmp.cmpfiles(folder, kept, names, shallow=False)
-            differing += [f"{shape.name}/{name}" for name in other + missing]
-    print("differs: " + ", ".join(differing) if differing else "every byte is the same")
+            differing += [f"{shape.name}/{name}{distance(folder / name, kept / name)}" for name in other + missing]
+    print("\n  ".join(["differs:", *differing]) if differing else "every byte is the same")
     return 1 if differing else 0
 
 
