@@ -1,7 +1,23 @@
 //! Bytes and lanes: how weights are stored and how they are multiplied. This crate knows no model, no file and no
 //! thread, allocates nothing of size, and is the only place with lane-level `unsafe`.
 
+pub mod activations;
+pub mod attention;
+pub mod columns;
+mod elementwise;
 pub mod half;
+pub mod isa;
+pub mod kernels;
+pub mod kv;
+pub mod math;
+mod matmul;
 pub mod schemes;
+pub mod tile;
 
+pub use activations::{Activations, CodedLayout};
+pub use attention::{AttentionTask, attention_scratch_len};
+pub use columns::Columns;
+pub use kernels::{KernelClass, Kernels, select};
+pub use kv::{KvLayout, KvScheme};
 pub use schemes::Scheme;
+pub use tile::{TileLayout, Tiles};

@@ -1,7 +1,9 @@
 //! `bf16`: the upper 16 bits of an f32, two little-endian bytes a weight.
 
 use super::{Codes, WeightScheme};
+use crate::activations::Activations;
 use crate::half::{BF16_MAX_BITS, bf16_to_f32, f32_to_bf16};
+use crate::tile::DenseBf16;
 
 /// The scheme `bf16`.
 pub struct Bf16;
@@ -11,7 +13,9 @@ impl WeightScheme for Bf16 {
     const GGML_TYPE: u32 = 30;
     const GROUP_LEN: usize = 1;
     const CODES_LEN: usize = 0;
+    const ACTIVATIONS: Activations = Activations::Bf16;
     type Group = [u8; 2];
+    type Tile = DenseBf16;
 
     #[inline(always)]
     fn decode(group: &[u8; 2], out: &mut [f32]) {

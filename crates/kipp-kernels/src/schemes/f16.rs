@@ -1,7 +1,9 @@
 //! `f16`: IEEE binary16, two little-endian bytes a weight.
 
 use super::{Codes, WeightScheme, finite_f16, read_f16};
+use crate::activations::Activations;
 use crate::half::f32_to_f16;
+use crate::tile::DenseF16;
 
 /// The scheme `f16`.
 pub struct F16;
@@ -11,7 +13,9 @@ impl WeightScheme for F16 {
     const GGML_TYPE: u32 = 1;
     const GROUP_LEN: usize = 1;
     const CODES_LEN: usize = 0;
+    const ACTIVATIONS: Activations = Activations::F32;
     type Group = [u8; 2];
+    type Tile = DenseF16;
 
     #[inline(always)]
     fn decode(group: &[u8; 2], out: &mut [f32]) {

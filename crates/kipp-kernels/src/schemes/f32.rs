@@ -1,6 +1,8 @@
 //! `f32`: four little-endian bytes a weight.
 
 use super::{Codes, WeightScheme};
+use crate::activations::Activations;
+use crate::tile::DenseF32;
 
 /// The scheme `f32`.
 pub struct F32;
@@ -10,7 +12,9 @@ impl WeightScheme for F32 {
     const GGML_TYPE: u32 = 0;
     const GROUP_LEN: usize = 1;
     const CODES_LEN: usize = 0;
+    const ACTIVATIONS: Activations = Activations::F32;
     type Group = [u8; 4];
+    type Tile = DenseF32;
 
     #[inline(always)]
     fn decode(group: &[u8; 4], out: &mut [f32]) {

@@ -16,7 +16,9 @@ pub use registry::{Scheme, SchemeVisitor};
 
 use bytemuck::Pod;
 
+use crate::activations::Activations;
 use crate::half::{F16_MAX_BITS, f16_to_f32, f32_to_f16};
+use crate::tile::TileKind;
 
 /// The longest group of any scheme: the super-block of the K-quants.
 pub const MAX_GROUP_LEN: usize = 256;
@@ -31,8 +33,12 @@ pub trait WeightScheme: 'static {
     const GROUP_LEN: usize;
     /// Weights that share one scale and offset: 16 or 32, and 0 for dense schemes, which have no codes.
     const CODES_LEN: usize;
+    /// What products with these weights make of their input unless something finer is asked for.
+    const ACTIVATIONS: Activations;
     /// The bytes of one group, `repr(C)`, of alignment 1.
     type Group: Pod;
+    /// How a CPU arranges these groups for its lanes.
+    type Tile: TileKind<Group = Self::Group>;
 
     /// The definition of the scheme. `out` is `[GROUP_LEN]`.
     fn decode(group: &Self::Group, out: &mut [f32]);
@@ -112,6 +118,12 @@ impl Scheme {
         self.facts().group_bytes
     }
 
+    /// What products with these weights make of their input unless something finer is asked for: s8 for quantized
+    /// weights, bf16 for bf16, f32 for f16 and f32.
+    pub fn activations(self) -> Activations {
+        self.facts().activations
+    }
+
     /// True where weights are plain floats, without codes and scales.
     pub fn is_dense(self) -> bool {
         self.group_len() == 1
@@ -160,6 +172,7 @@ struct Facts {
     ggml_type: u32,
     group_len: usize,
     group_bytes: usize,
+    activations: Activations,
 }
 
 struct FactsOf;
@@ -174,6 +187,7 @@ impl SchemeVisitor for FactsOf {
             ggml_type: S::GGML_TYPE,
             group_len: S::GROUP_LEN,
             group_bytes: size_of::<S::Group>(),
+            activations: S::ACTIVATIONS,
         }
     }
 }

@@ -8,7 +8,9 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::{Codes, WeightScheme, finite_f16, read_f16};
+use crate::activations::Activations;
 use crate::half::f16_to_f32;
+use crate::tile::U4Min;
 
 /// The scheme `q4_1`.
 pub struct Q4_1;
@@ -29,7 +31,9 @@ impl WeightScheme for Q4_1 {
     const GGML_TYPE: u32 = 3;
     const GROUP_LEN: usize = 32;
     const CODES_LEN: usize = 32;
+    const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
+    type Tile = U4Min;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {

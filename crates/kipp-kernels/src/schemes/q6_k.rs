@@ -12,6 +12,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::{Codes, WeightScheme, read_f16};
+use crate::activations::Activations;
+use crate::tile::U6;
 
 /// The scheme `q6_k`.
 pub struct Q6K;
@@ -41,6 +43,21 @@ impl Group {
         }
         codes
     }
+
+    /// The super-block with these codes, 0 to 63; the inverse of [`Group::unsigned_codes`].
+    pub(crate) fn from_parts(codes: &[[u8; 32]; 8], scales: [u8; 16], d: [u8; 2]) -> Group {
+        let mut group = Group { low: [0; 128], high: [0; 64], scales, d };
+        for (part, codes) in codes.iter().enumerate() {
+            let (half, quarter) = (part / 4, part % 4);
+            let low = &mut group.low[64 * half + 32 * (quarter % 2)..][..32];
+            let high = &mut group.high[32 * half..][..32];
+            for ((code, low), high) in codes.iter().zip(low).zip(high) {
+                *low |= (code & 15) << (4 * (quarter / 2));
+                *high |= (code >> 4) << (2 * quarter);
+            }
+        }
+        group
+    }
 }
 
 impl WeightScheme for Q6K {
@@ -48,7 +65,9 @@ impl WeightScheme for Q6K {
     const GGML_TYPE: u32 = 14;
     const GROUP_LEN: usize = 256;
     const CODES_LEN: usize = 16;
+    const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
+    type Tile = U6;
 
     fn decode(group: &Group, out: &mut [f32]) {
         let d = read_f16(group.d);

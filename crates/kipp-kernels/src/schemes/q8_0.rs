@@ -8,7 +8,9 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::{Codes, WeightScheme, finite_f16, read_f16};
+use crate::activations::Activations;
 use crate::half::f16_to_f32;
+use crate::tile::U8;
 
 /// The scheme `q8_0`.
 pub struct Q8_0;
@@ -28,7 +30,9 @@ impl WeightScheme for Q8_0 {
     const GGML_TYPE: u32 = 8;
     const GROUP_LEN: usize = 32;
     const CODES_LEN: usize = 32;
+    const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
+    type Tile = U8;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {

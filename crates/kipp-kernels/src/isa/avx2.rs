@@ -1,0 +1,280 @@
+//! AVX2 with FMA and F16C: sixteen lanes are two registers.
+
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{Isa, LANES};
+
+/// Proof that the processor and the system have AVX2, FMA and F16C.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// The proof, where the instructions exist.
+    pub fn detect() -> Option<Avx2> {
+        let found = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        found.then_some(Avx2(()))
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn enabled<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+/// Runs one expression of intrinsics. The instructions exist because `self` does.
+macro_rules! lanes {
+    ($e:expr) => {
+        // SAFETY: an `Avx2` exists only after `detect` found every feature that these intrinsics need, and every
+        // pointer given to them comes from a reference to as many bytes as they touch.
+        unsafe { $e }
+    };
+}
+
+/// Two registers: lanes 0 to 7 and 8 to 15.
+#[derive(Clone, Copy)]
+pub struct Pair<T>(T, T);
+
+impl<T: Copy> Pair<T> {
+    #[inline(always)]
+    fn map<U>(self, f: impl Fn(T) -> U) -> Pair<U> {
+        Pair(f(self.0), f(self.1))
+    }
+
+    #[inline(always)]
+    fn zip<U: Copy, V>(self, other: Pair<U>, f: impl Fn(T, U) -> V) -> Pair<V> {
+        Pair(f(self.0, other.0), f(self.1, other.1))
+    }
+}
+
+/// The f16 in the low halves of eight words. Unsafe as its intrinsics are; called where an `Avx2` is at hand.
+#[inline(always)]
+unsafe fn widen_low_f16(words: __m256i) -> __m256 {
+    lanes!({
+        let low = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+        // Packing works on each 128-bit half by itself: gather the two useful quarters afterwards.
+        let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(low, low));
+        _mm256_cvtph_ps(_mm256_castsi256_si128(packed))
+    })
+}
+
+impl Isa for Avx2 {
+    type F32 = Pair<__m256>;
+    type I32 = Pair<__m256i>;
+    type U8Sum = (Pair<__m256i>, Pair<__m256i>);
+    type U4Sum = Pair<__m256i>;
+
+    const DENSE_TOKENS: usize = 6;
+    const CODED_TOKENS: usize = 4;
+
+    #[inline(always)]
+    fn vectorize<R>(self, work: impl FnOnce() -> R) -> R {
+        lanes!(enabled(work))
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::F32 {
+        lanes!(Pair(_mm256_set1_ps(value), _mm256_set1_ps(value)))
+    }
+
+    #[inline(always)]
+    fn load(self, values: &[f32; LANES]) -> Self::F32 {
+        lanes!(Pair(_mm256_loadu_ps(values.as_ptr()), _mm256_loadu_ps(values.as_ptr().add(8))))
+    }
+
+    #[inline(always)]
+    fn load_partial(self, values: &[f32]) -> Self::F32 {
+        let mut lanes = [0.0; LANES];
+        let len = values.len().min(LANES);
+        lanes[..len].copy_from_slice(&values[..len]);
+        self.load(&lanes)
+    }
+
+    #[inline(always)]
+    fn load_le(self, bytes: &[u8; 64]) -> Self::F32 {
+        lanes!(Pair(_mm256_loadu_ps(bytes.as_ptr().cast()), _mm256_loadu_ps(bytes.as_ptr().add(32).cast())))
+    }
+
+    #[inline(always)]
+    fn load_f16(self, bytes: &[u8; 32]) -> Self::F32 {
+        lanes!({
+            let low = _mm_loadu_si128(bytes.as_ptr().cast());
+            let high = _mm_loadu_si128(bytes.as_ptr().add(16).cast());
+            Pair(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))
+        })
+    }
+
+    #[inline(always)]
+    fn store(self, out: &mut [f32; LANES], v: Self::F32) {
+        lanes!({
+            _mm256_storeu_ps(out.as_mut_ptr(), v.0);
+            _mm256_storeu_ps(out.as_mut_ptr().add(8), v.1);
+        })
+    }
+
+    #[inline(always)]
+    fn store_partial(self, out: &mut [f32], v: Self::F32) {
+        let mut lanes = [0.0; LANES];
+        self.store(&mut lanes, v);
+        let len = out.len().min(LANES);
+        out[..len].copy_from_slice(&lanes[..len]);
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        a.zip(b, |a, b| lanes!(_mm256_add_ps(a, b)))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        a.zip(b, |a, b| lanes!(_mm256_sub_ps(a, b)))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        a.zip(b, |a, b| lanes!(_mm256_mul_ps(a, b)))
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        a.zip(b, |a, b| lanes!(_mm256_div_ps(a, b)))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        lanes!(Pair(_mm256_fmadd_ps(a.0, b.0, c.0), _mm256_fmadd_ps(a.1, b.1, c.1)))
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        a.zip(b, |a, b| lanes!(_mm256_min_ps(a, b)))
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        a.zip(b, |a, b| lanes!(_mm256_max_ps(a, b)))
+    }
+
+    #[inline(always)]
+    fn splat_word(self, word: i32) -> Self::I32 {
+        lanes!(Pair(_mm256_set1_epi32(word), _mm256_set1_epi32(word)))
+    }
+
+    #[inline(always)]
+    fn load_words(self, bytes: &[u8; 64]) -> Self::I32 {
+        lanes!(Pair(
+            _mm256_loadu_si256(bytes.as_ptr().cast()),
+            _mm256_loadu_si256(bytes.as_ptr().add(32).cast())
+        ))
+    }
+
+    #[inline(always)]
+    fn load_i8(self, bytes: &[u8; 16]) -> Self::I32 {
+        lanes!({
+            let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
+            Pair(_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)))
+        })
+    }
+
+    #[inline(always)]
+    fn and(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        a.zip(b, |a, b| lanes!(_mm256_and_si256(a, b)))
+    }
+
+    #[inline(always)]
+    fn or(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        a.zip(b, |a, b| lanes!(_mm256_or_si256(a, b)))
+    }
+
+    #[inline(always)]
+    fn shl(self, a: Self::I32, by: u32) -> Self::I32 {
+        a.map(|a| lanes!(_mm256_sllv_epi32(a, _mm256_set1_epi32(by.cast_signed()))))
+    }
+
+    #[inline(always)]
+    fn shr(self, a: Self::I32, by: u32) -> Self::I32 {
+        a.map(|a| lanes!(_mm256_srlv_epi32(a, _mm256_set1_epi32(by.cast_signed()))))
+    }
+
+    #[inline(always)]
+    fn sar(self, a: Self::I32, by: u32) -> Self::I32 {
+        a.map(|a| lanes!(_mm256_srav_epi32(a, _mm256_set1_epi32(by.cast_signed()))))
+    }
+
+    #[inline(always)]
+    fn add_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        a.zip(b, |a, b| lanes!(_mm256_add_epi32(a, b)))
+    }
+
+    #[inline(always)]
+    fn sub_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        a.zip(b, |a, b| lanes!(_mm256_sub_epi32(a, b)))
+    }
+
+    #[inline(always)]
+    fn mul_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        a.zip(b, |a, b| lanes!(_mm256_mullo_epi32(a, b)))
+    }
+
+    #[inline(always)]
+    fn to_f32(self, a: Self::I32) -> Self::F32 {
+        a.map(|a| lanes!(_mm256_cvtepi32_ps(a)))
+    }
+
+    #[inline(always)]
+    fn from_bits(self, a: Self::I32) -> Self::F32 {
+        a.map(|a| lanes!(_mm256_castsi256_ps(a)))
+    }
+
+    #[inline(always)]
+    fn to_bits(self, a: Self::F32) -> Self::I32 {
+        a.map(|a| lanes!(_mm256_castps_si256(a)))
+    }
+
+    #[inline(always)]
+    fn f16_pair(self, words: Self::I32) -> (Self::F32, Self::F32) {
+        let low = words.map(|w| lanes!(widen_low_f16(w)));
+        let high = words.map(|w| lanes!(widen_low_f16(_mm256_srli_epi32::<16>(w))));
+        (low, high)
+    }
+
+    #[inline(always)]
+    fn u8_zero(self) -> Self::U8Sum {
+        (self.u4_zero(), self.u4_zero())
+    }
+
+    #[inline(always)]
+    fn u8_dot(self, sum: Self::U8Sum, codes: Self::I32, x: Self::I32) -> Self::U8Sum {
+        // A byte times an i8 overflows the 16-bit sums of vpmaddubsw; two nibbles do not.
+        let nibble = lanes!(_mm256_set1_epi8(15));
+        let low = codes.map(|c| lanes!(_mm256_and_si256(c, nibble)));
+        let high = codes.map(|c| lanes!(_mm256_and_si256(_mm256_srli_epi32::<4>(c), nibble)));
+        (self.u4_dot(sum.0, low, x), self.u4_dot(sum.1, high, x))
+    }
+
+    #[inline(always)]
+    fn u8_finish(self, sum: Self::U8Sum) -> Self::I32 {
+        let low = self.u4_finish(sum.0);
+        let high = sum.1.map(|s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(16))));
+        self.add_words(low, high)
+    }
+
+    #[inline(always)]
+    fn u4_zero(self) -> Self::U4Sum {
+        lanes!(Pair(_mm256_setzero_si256(), _mm256_setzero_si256()))
+    }
+
+    #[inline(always)]
+    fn u4_dot(self, sum: Self::U4Sum, codes: Self::I32, x: Self::I32) -> Self::U4Sum {
+        let products = codes.zip(x, |c, x| lanes!(_mm256_maddubs_epi16(c, x)));
+        sum.zip(products, |s, p| lanes!(_mm256_add_epi16(s, p)))
+    }
+
+    #[inline(always)]
+    fn u4_finish(self, sum: Self::U4Sum) -> Self::I32 {
+        sum.map(|s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(1))))
+    }
+}

@@ -1,0 +1,270 @@
+//! Tiles of byte and nibble codes with a scale (and a minimum) for each 32: blocks of 64 columns, two groups.
+//!
+//! ```text
+//! u8       line 0: scales, f16, of group 0 (16 rows) and group 1 | 8 lines of codes XOR 0x80 a group
+//! u4       line 0: scales                                       | 4 lines of nibbles a group
+//! u4 min   line 0: scales | line 1: minimums                    | 4 lines of nibbles a group
+//! ```
+//!
+//! Nibbles keep the order of the file: word `j` has columns `4j..` in its low nibbles and `16 + 4j..` in its high
+//! ones, so both come out by a mask and a shift.
+
+use super::{TileKind, TokenRows, lines, word, word_mut};
+use crate::activations::GROUP_WORDS;
+use crate::isa::Isa;
+use crate::schemes::{q4_0, q4_1, q8_0};
+
+/// Byte codes (q8_0), stored unsigned because the byte dot product of x86 wants one unsigned operand.
+pub struct U8;
+
+/// Nibble codes around 8 (q4_0).
+pub struct U4;
+
+/// Nibble codes with a minimum (q4_1).
+pub struct U4Min;
+
+/// Where a lane's f16 of a group lies in a line of scales.
+fn scale_at(line: usize, group: usize, lane: usize) -> usize {
+    line * 64 + group * 32 + lane * 2
+}
+
+/// The f16 of a group in a line of scales, widened.
+#[inline(always)]
+fn scales<I: Isa>(isa: I, line: &[u8; 64], group: usize) -> I::F32 {
+    isa.load_f16(&line.as_chunks::<32>().0[group])
+}
+
+/// Calls `each` with the four bytes of each lane as f32, by pairs; `first` is the index of the first pair.
+#[inline(always)]
+fn byte_pairs<I: Isa>(
+    isa: I,
+    codes: I::I32,
+    first: usize,
+    weight: impl Fn(I::F32) -> I::F32,
+    mut each: impl FnMut(usize, I::F32, I::F32),
+) {
+    let byte = isa.splat_word(0xff);
+    let at = |shift| weight(isa.to_f32(isa.and(isa.shr(codes, shift), byte)));
+    each(first, at(0), at(8));
+    each(first + 1, at(16), at(24));
+}
+
+/// The low and the high nibbles of each byte.
+#[inline(always)]
+fn nibbles<I: Isa>(isa: I, words: I::I32) -> [I::I32; 2] {
+    let mask = isa.splat_word(0x0f0f_0f0f);
+    [isa.and(words, mask), isa.and(isa.shr(words, 4), mask)]
+}
+
+/// A token's word of a row, in every lane.
+#[inline(always)]
+pub(super) fn splat_word<I: Isa>(isa: I, word: [u8; 4]) -> I::I32 {
+    isa.splat_word(i32::from_le_bytes(word))
+}
+
+/// A token's f32 of a row, in every lane.
+#[inline(always)]
+pub(super) fn splat<I: Isa>(isa: I, word: [u8; 4]) -> I::F32 {
+    isa.splat(f32::from_le_bytes(word))
+}
+
+/// The exact dot products of one group of nibbles with `N` tokens.
+#[inline(always)]
+fn nibble_dots<I: Isa, const N: usize>(isa: I, group: &[[u8; 64]], x: TokenRows<'_>) -> [I::I32; N] {
+    let mut dots = [isa.u4_zero(); N];
+    for (j, line) in group.iter().enumerate() {
+        for (half, codes) in nibbles(isa, isa.load_words(line)).into_iter().enumerate() {
+            let x = x.row::<N>(4 + j + 4 * half);
+            for t in 0..N {
+                dots[t] = isa.u4_dot(dots[t], codes, splat_word(isa, x[t]));
+            }
+        }
+    }
+    dots.map(|dot| isa.u4_finish(dot))
+}
+
+/// `sums[t] += scale * scale_x[t] * (dots[t] - centre * sum_x[t])`, `centre` being two to the power of `centre_bits`.
+#[inline(always)]
+fn add_centred<I: Isa, const N: usize>(
+    isa: I,
+    scale: I::F32,
+    dots: [I::I32; N],
+    centre_bits: u32,
+    x: TokenRows<'_>,
+    sums: &mut [I::F32; N],
+) {
+    let (scale_x, sum_x) = (x.row::<N>(0), x.row::<N>(1));
+    for t in 0..N {
+        let centred = isa.sub_words(dots[t], isa.shl(splat_word(isa, sum_x[t]), centre_bits));
+        sums[t] = isa.fma(isa.mul(scale, splat(isa, scale_x[t])), isa.to_f32(centred), sums[t]);
+    }
+}
+
+impl TileKind for U8 {
+    type Group = q8_0::Group;
+    const BLOCK_COLS: usize = 64;
+    const BLOCK_GROUPS: usize = 2;
+    const BLOCK_BYTES: usize = 17 * 64;
+    const CODED: bool = true;
+
+    fn store_lane(block: &mut [u8], lane: usize, groups: &[q8_0::Group]) {
+        for (g, group) in groups.iter().enumerate() {
+            block[scale_at(0, g, lane)..][..2].copy_from_slice(&group.d);
+            for (j, codes) in group.codes.as_chunks::<4>().0.iter().enumerate() {
+                word_mut(block, 1 + 8 * g + j, lane).copy_from_slice(&codes.map(|c| c ^ 0x80));
+            }
+        }
+    }
+
+    fn load_lane(block: &[u8], lane: usize, groups: &mut [q8_0::Group]) {
+        for (g, group) in groups.iter_mut().enumerate() {
+            group.d.copy_from_slice(&block[scale_at(0, g, lane)..][..2]);
+            for (j, codes) in group.codes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                codes.copy_from_slice(word(block, 1 + 8 * g + j, lane));
+                *codes = codes.map(|c| c ^ 0x80);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pairs<I: Isa>(isa: I, block: &[u8], mut each: impl FnMut(usize, I::F32, I::F32)) {
+        let lines = lines(block);
+        for g in 0..2 {
+            let d = scales(isa, &lines[0], g);
+            for j in 0..8 {
+                let codes = isa.load_words(&lines[1 + 8 * g + j]);
+                let weight = |code| isa.mul(d, isa.sub(code, isa.splat(128.0)));
+                byte_pairs(isa, codes, 16 * g + 2 * j, weight, &mut each);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: TokenRows<'_>, sums: &mut [I::F32; N]) {
+        let lines = lines(block);
+        for g in 0..2 {
+            let d = scales(isa, &lines[0], g);
+            let x = x.from_row(g * GROUP_WORDS);
+            let mut dots = [isa.u8_zero(); N];
+            for j in 0..8 {
+                let codes = isa.load_words(&lines[1 + 8 * g + j]);
+                let x = x.row::<N>(4 + j);
+                for t in 0..N {
+                    dots[t] = isa.u8_dot(dots[t], codes, splat_word(isa, x[t]));
+                }
+            }
+            add_centred(isa, d, dots.map(|dot| isa.u8_finish(dot)), 7, x, sums);
+        }
+    }
+}
+
+impl TileKind for U4 {
+    type Group = q4_0::Group;
+    const BLOCK_COLS: usize = 64;
+    const BLOCK_GROUPS: usize = 2;
+    const BLOCK_BYTES: usize = 9 * 64;
+    const CODED: bool = true;
+
+    fn store_lane(block: &mut [u8], lane: usize, groups: &[q4_0::Group]) {
+        for (g, group) in groups.iter().enumerate() {
+            block[scale_at(0, g, lane)..][..2].copy_from_slice(&group.d);
+            for (j, nibbles) in group.nibbles.as_chunks::<4>().0.iter().enumerate() {
+                word_mut(block, 1 + 4 * g + j, lane).copy_from_slice(nibbles);
+            }
+        }
+    }
+
+    fn load_lane(block: &[u8], lane: usize, groups: &mut [q4_0::Group]) {
+        for (g, group) in groups.iter_mut().enumerate() {
+            group.d.copy_from_slice(&block[scale_at(0, g, lane)..][..2]);
+            for (j, nibbles) in group.nibbles.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                nibbles.copy_from_slice(word(block, 1 + 4 * g + j, lane));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pairs<I: Isa>(isa: I, block: &[u8], mut each: impl FnMut(usize, I::F32, I::F32)) {
+        let lines = lines(block);
+        for g in 0..2 {
+            let d = scales(isa, &lines[0], g);
+            for half in 0..2 {
+                for j in 0..4 {
+                    let codes = nibbles(isa, isa.load_words(&lines[1 + 4 * g + j]))[half];
+                    let weight = |code| isa.mul(d, isa.sub(code, isa.splat(8.0)));
+                    byte_pairs(isa, codes, 16 * g + 8 * half + 2 * j, weight, &mut each);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: TokenRows<'_>, sums: &mut [I::F32; N]) {
+        let lines = lines(block);
+        for g in 0..2 {
+            let d = scales(isa, &lines[0], g);
+            let x = x.from_row(g * GROUP_WORDS);
+            let dots = nibble_dots(isa, &lines[1 + 4 * g..][..4], x);
+            add_centred(isa, d, dots, 3, x, sums);
+        }
+    }
+}
+
+impl TileKind for U4Min {
+    type Group = q4_1::Group;
+    const BLOCK_COLS: usize = 64;
+    const BLOCK_GROUPS: usize = 2;
+    const BLOCK_BYTES: usize = 10 * 64;
+    const CODED: bool = true;
+
+    fn store_lane(block: &mut [u8], lane: usize, groups: &[q4_1::Group]) {
+        for (g, group) in groups.iter().enumerate() {
+            block[scale_at(0, g, lane)..][..2].copy_from_slice(&group.d);
+            block[scale_at(1, g, lane)..][..2].copy_from_slice(&group.m);
+            for (j, nibbles) in group.nibbles.as_chunks::<4>().0.iter().enumerate() {
+                word_mut(block, 2 + 4 * g + j, lane).copy_from_slice(nibbles);
+            }
+        }
+    }
+
+    fn load_lane(block: &[u8], lane: usize, groups: &mut [q4_1::Group]) {
+        for (g, group) in groups.iter_mut().enumerate() {
+            group.d.copy_from_slice(&block[scale_at(0, g, lane)..][..2]);
+            group.m.copy_from_slice(&block[scale_at(1, g, lane)..][..2]);
+            for (j, nibbles) in group.nibbles.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                nibbles.copy_from_slice(word(block, 2 + 4 * g + j, lane));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pairs<I: Isa>(isa: I, block: &[u8], mut each: impl FnMut(usize, I::F32, I::F32)) {
+        let lines = lines(block);
+        for g in 0..2 {
+            let (d, m) = (scales(isa, &lines[0], g), scales(isa, &lines[1], g));
+            for half in 0..2 {
+                for j in 0..4 {
+                    let codes = nibbles(isa, isa.load_words(&lines[2 + 4 * g + j]))[half];
+                    let weight = |code| isa.add(isa.mul(d, code), m);
+                    byte_pairs(isa, codes, 16 * g + 8 * half + 2 * j, weight, &mut each);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: TokenRows<'_>, sums: &mut [I::F32; N]) {
+        let lines = lines(block);
+        for g in 0..2 {
+            let (d, m) = (scales(isa, &lines[0], g), scales(isa, &lines[1], g));
+            let x = x.from_row(g * GROUP_WORDS);
+            let dots: [_; N] = nibble_dots(isa, &lines[2 + 4 * g..][..4], x);
+            let (scale_x, scaled_sum_x) = (x.row::<N>(0), x.row::<N>(3));
+            for t in 0..N {
+                let scale = isa.mul(d, splat(isa, scale_x[t]));
+                sums[t] = isa.fma(scale, isa.to_f32(dots[t]), sums[t]);
+                sums[t] = isa.fma(m, splat(isa, scaled_sum_x[t]), sums[t]);
+            }
+        }
+    }
+}
