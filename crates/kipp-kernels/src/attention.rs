@@ -175,7 +175,7 @@ fn tile<I: Isa, K: KvLanes, const N: usize>(
             q[d * N + n] = *value;
         }
     }
-    let q = &*q.as_chunks::<N>().0;
+    let q: &[[f32; N]] = q.as_chunks().0;
     let end = queries.last_position(N - 1) + 1;
     let mut softmax = Softmax { max: [MASKED; N], sum: [0.0; N] };
     for from in (0..end).step_by(SPAN) {
@@ -322,9 +322,9 @@ impl Step<'_> {
         let parts = value_dim / LANES;
         for part in 0..parts {
             let mut sums = [isa.splat(0.0); N];
-            for n in 0..N {
+            for (n, sum) in sums.iter_mut().enumerate() {
                 let lanes = &values.as_chunks::<LANES>().0[n * parts + part];
-                sums[n] = isa.mul(isa.load(lanes), isa.splat(decay[n]));
+                *sum = isa.mul(isa.load(lanes), isa.splat(decay[n]));
             }
             for block in self.positions.clone().step_by(BLOCK_TOKENS) {
                 let (_, stored) = self.cache.at(block);
@@ -341,8 +341,8 @@ impl Step<'_> {
                     }
                 }
             }
-            for n in 0..N {
-                isa.store(&mut values.as_chunks_mut::<LANES>().0[n * parts + part], sums[n]);
+            for (n, sum) in sums.into_iter().enumerate() {
+                isa.store(&mut values.as_chunks_mut::<LANES>().0[n * parts + part], sum);
             }
         }
     }

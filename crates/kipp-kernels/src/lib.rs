@@ -4,6 +4,7 @@
 pub mod activations;
 pub mod attention;
 pub mod columns;
+pub mod conformance;
 mod elementwise;
 pub mod half;
 pub mod isa;

@@ -31,9 +31,9 @@ pub(crate) fn exp<I: Isa>(isa: I, x: I::F32) -> I::F32 {
     let one = isa.splat(1.0);
     let p = isa.fma(isa.fma(p, r, one), r, one);
     // 2^n in two factors, so that neither leaves the range of normal numbers and the result rounds once.
-    let n = isa.sub_words(isa.to_bits(shifted), isa.splat_word(ROUND.to_bits().cast_signed()));
+    let n = isa.sub_words(isa.as_words(shifted), isa.splat_word(ROUND.to_bits().cast_signed()));
     let half = isa.sar(n, 1);
-    let power = |n| isa.from_bits(isa.shl(isa.add_words(n, isa.splat_word(127)), 23));
+    let power = |n| isa.as_f32(isa.shl(isa.add_words(n, isa.splat_word(127)), 23));
     isa.mul(isa.mul(p, power(half)), power(isa.sub_words(n, half)))
 }
 

@@ -112,7 +112,7 @@ impl Isa for Avx2 {
         lanes!({
             _mm256_storeu_ps(out.as_mut_ptr(), v.0);
             _mm256_storeu_ps(out.as_mut_ptr().add(8), v.1);
-        })
+        });
     }
 
     #[inline(always)]
@@ -225,12 +225,12 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn from_bits(self, a: Self::I32) -> Self::F32 {
+    fn as_f32(self, a: Self::I32) -> Self::F32 {
         a.map(|a| lanes!(_mm256_castsi256_ps(a)))
     }
 
     #[inline(always)]
-    fn to_bits(self, a: Self::F32) -> Self::I32 {
+    fn as_words(self, a: Self::F32) -> Self::I32 {
         a.map(|a| lanes!(_mm256_castps_si256(a)))
     }
 

@@ -85,12 +85,12 @@ impl Isa for Avx512 {
 
     #[inline(always)]
     fn store(self, out: &mut [f32; LANES], v: Self::F32) {
-        lanes!(_mm512_storeu_ps(out.as_mut_ptr(), v))
+        lanes!(_mm512_storeu_ps(out.as_mut_ptr(), v));
     }
 
     #[inline(always)]
     fn store_partial(self, out: &mut [f32], v: Self::F32) {
-        lanes!(_mm512_mask_storeu_ps(out.as_mut_ptr(), mask(out.len()), v))
+        lanes!(_mm512_mask_storeu_ps(out.as_mut_ptr(), mask(out.len()), v));
     }
 
     #[inline(always)]
@@ -189,12 +189,12 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
-    fn from_bits(self, a: Self::I32) -> Self::F32 {
+    fn as_f32(self, a: Self::I32) -> Self::F32 {
         lanes!(_mm512_castsi512_ps(a))
     }
 
     #[inline(always)]
-    fn to_bits(self, a: Self::F32) -> Self::I32 {
+    fn as_words(self, a: Self::F32) -> Self::I32 {
         lanes!(_mm512_castps_si512(a))
     }
 

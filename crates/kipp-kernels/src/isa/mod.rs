@@ -97,9 +97,9 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// Each i32 as f32, to nearest even.
     fn to_f32(self, a: Self::I32) -> Self::F32;
     /// The bits as f32.
-    fn from_bits(self, a: Self::I32) -> Self::F32;
+    fn as_f32(self, a: Self::I32) -> Self::F32;
     /// The f32's bits.
-    fn to_bits(self, a: Self::F32) -> Self::I32;
+    fn as_words(self, a: Self::F32) -> Self::I32;
     /// Each word as two f16 (low half, high half), widened exactly.
     fn f16_pair(self, words: Self::I32) -> (Self::F32, Self::F32);
 
@@ -107,7 +107,7 @@ pub trait Isa: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn bf16_pair(self, words: Self::I32) -> (Self::F32, Self::F32) {
         let high = self.and(words, self.splat_word(-0x1_0000));
-        (self.from_bits(self.shl(words, 16)), self.from_bits(high))
+        (self.as_f32(self.shl(words, 16)), self.as_f32(high))
     }
 
     /// No products yet.

@@ -205,12 +205,12 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    fn from_bits(self, a: Self::I32) -> Self::F32 {
+    fn as_f32(self, a: Self::I32) -> Self::F32 {
         map(a, |a| f32::from_bits(a.cast_unsigned()))
     }
 
     #[inline(always)]
-    fn to_bits(self, a: Self::F32) -> Self::I32 {
+    fn as_words(self, a: Self::F32) -> Self::I32 {
         map(a, |a| a.to_bits().cast_signed())
     }
 

@@ -62,13 +62,13 @@ fn results_inside<I: Isa>(isa: I) -> Vec<Vec<u32>> {
             isa.add_words(i, j),
             isa.sub_words(i, j),
             isa.mul_words(i, j),
-            isa.to_bits(a),
+            isa.as_words(a),
             isa.load_i8(bytes[2].first_chunk().unwrap()),
             isa.u8_finish(u8_sum),
             isa.u4_finish(u4_sum),
             isa.u8_finish(full),
         ];
-        for v in floats.into_iter().chain(words.map(|w| isa.from_bits(w))) {
+        for v in floats.into_iter().chain(words.map(|w| isa.as_f32(w))) {
             let mut out = [0.0; LANES];
             isa.store(&mut out, v);
             // Which NaN comes out of an operation on NaNs is not promised.

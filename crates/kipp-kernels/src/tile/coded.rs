@@ -144,7 +144,7 @@ impl TileKind for U8 {
         let lines = lines(block);
         for g in 0..2 {
             let d = scales(isa, &lines[0], g);
-            let x = x.from_row(g * GROUP_WORDS);
+            let x = x.skip_rows(g * GROUP_WORDS);
             let mut dots = [isa.u8_zero(); N];
             for j in 0..8 {
                 let codes = isa.load_words(&lines[1 + 8 * g + j]);
@@ -203,7 +203,7 @@ impl TileKind for U4 {
         let lines = lines(block);
         for g in 0..2 {
             let d = scales(isa, &lines[0], g);
-            let x = x.from_row(g * GROUP_WORDS);
+            let x = x.skip_rows(g * GROUP_WORDS);
             let dots = nibble_dots(isa, &lines[1 + 4 * g..][..4], x);
             add_centred(isa, d, dots, 3, x, sums);
         }
@@ -257,7 +257,7 @@ impl TileKind for U4Min {
         let lines = lines(block);
         for g in 0..2 {
             let (d, m) = (scales(isa, &lines[0], g), scales(isa, &lines[1], g));
-            let x = x.from_row(g * GROUP_WORDS);
+            let x = x.skip_rows(g * GROUP_WORDS);
             let dots: [_; N] = nibble_dots(isa, &lines[2 + 4 * g..][..4], x);
             let (scale_x, scaled_sum_x) = (x.row::<N>(0), x.row::<N>(3));
             for t in 0..N {

@@ -78,7 +78,7 @@ impl<'a> TokenRows<'a> {
 
     /// The rows from `row` on.
     #[inline(always)]
-    fn from_row(self, row: usize) -> TokenRows<'a> {
+    fn skip_rows(self, row: usize) -> TokenRows<'a> {
         TokenRows { words: &self.words[row * self.tokens..], ..self }
     }
 }

@@ -124,16 +124,16 @@ impl TileKind for U6 {
         let lines = lines(block);
         let d = d(isa, lines);
         for part in 0..8 {
-            let x = x.from_row(part * GROUP_WORDS);
+            let x = x.skip_rows(part * GROUP_WORDS);
             let quads = quads(isa, &lines[CODES_LINE + GROUP_LINES * part..][..GROUP_LINES]);
             let (scale_x, sum_x, first_x) = (x.row::<N>(0), x.row::<N>(1), x.row::<N>(2));
             let mut weighted = [isa.splat_word(0); N];
             for half in 0..2 {
                 let mut dots = [isa.u8_zero(); N];
-                for q in 4 * half..4 * half + 4 {
+                for (q, codes) in quads.iter().enumerate().skip(4 * half).take(4) {
                     let x = x.row::<N>(4 + q);
                     for t in 0..N {
-                        dots[t] = isa.u8_dot(dots[t], quads[q], splat_word(isa, x[t]));
+                        dots[t] = isa.u8_dot(dots[t], *codes, splat_word(isa, x[t]));
                     }
                 }
                 let scale = sub_scale(isa, lines, 2 * part + half);

@@ -1,0 +1,29 @@
+//! Every scheme of the registry on every kernel class of this machine.
+
+mod attention;
+mod elementwise;
+mod product;
+mod tiles;
+
+use kipp_kernels::{KernelClass, Kernels, select};
+
+/// The kernels that this machine can run, the scalar ones first.
+fn all_kernels() -> Vec<&'static dyn Kernels> {
+    KernelClass::available().into_iter().map(|class| select(class).unwrap()).collect()
+}
+
+fn scalar() -> &'static dyn Kernels {
+    select(KernelClass::Scalar).unwrap()
+}
+
+#[test]
+fn classes_have_names_and_the_scalar_one_is_everywhere() {
+    for &class in KernelClass::ALL {
+        assert_eq!(KernelClass::from_name(class.name()), Some(class));
+    }
+    assert_eq!(KernelClass::available()[0], KernelClass::Scalar);
+    for class in KernelClass::available() {
+        assert_eq!(select(class).unwrap().class(), class);
+    }
+    assert_eq!(KernelClass::available().last(), Some(&KernelClass::best()));
+}
