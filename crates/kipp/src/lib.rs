@@ -2,6 +2,8 @@
 
 pub mod artifact;
 pub mod chat;
+pub mod checkpoints;
+pub mod convert;
 pub mod sampling;
 pub mod spec;
 pub mod token;

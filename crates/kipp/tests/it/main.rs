@@ -1,4 +1,7 @@
 //! The library's integration tests: one binary, one module a subject.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "the whole crate is tests")]
 
+mod artifact;
+mod convert;
 mod sampling;
 mod tokenizer;

@@ -1,0 +1,156 @@
+//! The tokenizer that a GGUF file carries: `tokenizer.ggml.*`.
+
+use super::metadata::Metadata;
+use crate::artifact::error::{ArtifactError, TokenizerFilesError};
+use crate::artifact::escaped::Escaped;
+use crate::artifact::tokenizer_files::SpecialIds;
+use crate::token::TokenId;
+
+use super::GgufError;
+
+/// What kind of token an entry of the vocabulary is, by the format's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenType {
+    /// Made by merges.
+    Normal = 1,
+    /// Stands for nothing else.
+    Unknown = 2,
+    /// A control token; skipped when text is shown.
+    Control = 3,
+    /// Added by the model's makers, but text like any other when shown.
+    UserDefined = 4,
+    /// A padding row.
+    Unused = 5,
+    /// One byte.
+    Byte = 6,
+}
+
+impl TokenType {
+    fn from_id(id: i64) -> Option<TokenType> {
+        use TokenType::*;
+        [Normal, Unknown, Control, UserDefined, Unused, Byte].into_iter().find(|kind| *kind as i64 == id)
+    }
+}
+
+/// A byte-level BPE vocabulary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GgufVocabulary {
+    /// One entry an id, in the byte-level alphabet (control and user-defined tokens: as they are spelled).
+    pub tokens: Vec<String>,
+    /// One entry an id.
+    pub token_types: Vec<TokenType>,
+    /// `left right`, most frequent first.
+    pub merges: Vec<String>,
+    /// Which splitting rule: `qwen2`.
+    pub pre: String,
+}
+
+/// Either kind of refusal, before a path is put to it.
+pub(crate) enum VocabularyError {
+    Gguf(GgufError),
+    Tokenizer(TokenizerFilesError),
+}
+
+impl VocabularyError {
+    pub(crate) fn at(self, path: &std::path::Path) -> ArtifactError {
+        let path = path.to_owned();
+        match self {
+            VocabularyError::Gguf(error) => ArtifactError::Gguf { path, error },
+            VocabularyError::Tokenizer(error) => ArtifactError::Tokenizer { path, error },
+        }
+    }
+}
+
+impl From<GgufError> for VocabularyError {
+    fn from(error: GgufError) -> VocabularyError {
+        VocabularyError::Gguf(error)
+    }
+}
+
+impl From<TokenizerFilesError> for VocabularyError {
+    fn from(error: TokenizerFilesError) -> VocabularyError {
+        VocabularyError::Tokenizer(error)
+    }
+}
+
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
+
+/// Reads the vocabulary; the splitting rule is never guessed.
+pub(crate) fn read(metadata: &Metadata) -> Result<GgufVocabulary, VocabularyError> {
+    let Some(model) = metadata.string("tokenizer.ggml.model")? else {
+        return Err(TokenizerFilesError::Absent { what: "tokenizer.ggml.model" }.into());
+    };
+    if model != "gpt2" {
+        let (value, supported) = (model.into(), "gpt2, the byte-level BPE of Qwen3");
+        let key = "tokenizer.ggml.model";
+        return Err(TokenizerFilesError::Unsupported { key, value, supported }.into());
+    }
+    let Some(pre) = metadata.string("tokenizer.ggml.pre")? else {
+        return Err(GgufError::MissingKey { key: "tokenizer.ggml.pre".into() }.into());
+    };
+    if pre != "qwen2" {
+        let (key, value) = ("tokenizer.ggml.pre", pre.into());
+        return Err(TokenizerFilesError::Unsupported { key, value, supported: "qwen2" }.into());
+    }
+    let owned = |items: Vec<&str>| items.into_iter().map(str::to_owned).collect();
+    let tokens: Vec<String> =
+        metadata.strings(TOKENS)?.map(owned).ok_or(TokenizerFilesError::Absent { what: TOKENS })?;
+    let merges: Vec<String> = metadata
+        .strings("tokenizer.ggml.merges")?
+        .map(owned)
+        .ok_or(TokenizerFilesError::Absent { what: "tokenizer.ggml.merges" })?;
+    let token_types = token_types(metadata, tokens.len())?;
+    Ok(GgufVocabulary { tokens, token_types, merges, pre: pre.to_owned() })
+}
+
+/// Absent types are all normal, as the format has it.
+fn token_types(metadata: &Metadata, tokens: usize) -> Result<Vec<TokenType>, VocabularyError> {
+    let Some(ids) = metadata.integers(TOKEN_TYPE)? else { return Ok(vec![TokenType::Normal; tokens]) };
+    if ids.len() != tokens {
+        return Err(TokenizerFilesError::Length { key: TOKEN_TYPE, found: ids.len(), tokens }.into());
+    }
+    let read = |(index, &value): (usize, &i64)| {
+        TokenType::from_id(value).ok_or(TokenizerFilesError::TokenType { index, value })
+    };
+    Ok(ids.iter().enumerate().map(read).collect::<Result<_, _>>()?)
+}
+
+/// The ids that the file names. An absent id is no id: none is ever put in its place.
+pub(crate) fn special_ids(metadata: &Metadata) -> Result<SpecialIds, GgufError> {
+    Ok(SpecialIds {
+        eos: token_id(metadata, "tokenizer.ggml.eos_token_id")?,
+        bos: token_id(metadata, "tokenizer.ggml.bos_token_id")?,
+        pad: token_id(metadata, "tokenizer.ggml.padding_token_id")?,
+        add_bos_token: metadata.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(false),
+    })
+}
+
+/// Tokens that end an answer: what a file of Kipp's own lists; else its end tokens, and the end of a text by its
+/// spelling, since the format has room for one id only.
+pub(crate) fn stop_tokens(metadata: &Metadata) -> Result<Vec<TokenId>, GgufError> {
+    const LISTED: &str = "kipp.generation.eos_token_ids";
+    if let Some(ids) = metadata.integers(LISTED)? {
+        let id = |&value: &i64| u32::try_from(value).map_err(|_| out_of_range(LISTED, value.to_string()));
+        return ids.iter().map(id).collect();
+    }
+    let mut stops = Vec::new();
+    for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
+        stops.extend(token_id(metadata, key)?);
+    }
+    let tokens = metadata.strings(TOKENS)?.unwrap_or_default();
+    let end_of_text = tokens.iter().position(|token| *token == "<|endoftext|>");
+    stops.extend(end_of_text.and_then(|id| TokenId::try_from(id).ok()));
+    let mut seen = std::collections::HashSet::new();
+    stops.retain(|id| seen.insert(*id));
+    Ok(stops)
+}
+
+fn token_id(metadata: &Metadata, key: &str) -> Result<Option<TokenId>, GgufError> {
+    let Some(id) = metadata.unsigned(key)? else { return Ok(None) };
+    TokenId::try_from(id).map(Some).map_err(|_| out_of_range(key, id.to_string()))
+}
+
+fn out_of_range(key: &str, value: String) -> GgufError {
+    GgufError::OutOfRange { key: key.into(), value: Escaped::text(&value), expected: "a token id" }
+}

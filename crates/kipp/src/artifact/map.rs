@@ -1,0 +1,73 @@
+//! The bytes of one file, mapped into memory: the one file of this crate with `unsafe`, behind a safe type.
+//!
+//! Nothing is interpreted here. A mapping stays valid only while nobody shortens the file underneath it; the system
+//! ends a program that reads past the new end, which no reader can prevent, so writers of model files should write a
+//! new file and rename it (as [`crate::convert`] does).
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+/// The bytes of one file: mapped, embedded in the program, or owned. Cheap to clone.
+#[derive(Clone)]
+pub struct Bytes(Storage);
+
+#[derive(Clone)]
+enum Storage {
+    Mapped(Arc<Mmap>),
+    Embedded(&'static [u8]),
+    Owned(Arc<Vec<u8>>),
+}
+
+impl Bytes {
+    /// Maps a regular file. An empty file gives no bytes; a folder, a pipe or a device is refused.
+    pub fn open(path: &Path) -> io::Result<Bytes> {
+        // Asked before opening: opening a pipe would wait for its writer.
+        let metadata = std::fs::metadata(path)?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let file = File::open(path)?;
+        if metadata.len() == 0 {
+            return Ok(Bytes::from(Vec::new()));
+        }
+        // SAFETY: the mapping is private and read-only, and every access goes through a slice bounded by the length it
+        // was made with; the fact relied on is that nobody shortens the file while it is mapped (see the top).
+        let map = unsafe { Mmap::map(&file)? };
+        Ok(Bytes(Storage::Mapped(Arc::new(map))))
+    }
+
+    /// Bytes that are part of the program.
+    pub fn embedded(bytes: &'static [u8]) -> Bytes {
+        Bytes(Storage::Embedded(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Bytes {
+        Bytes(Storage::Owned(Arc::new(bytes)))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Storage::Mapped(map) => map,
+            Storage::Embedded(bytes) => bytes,
+            Storage::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}

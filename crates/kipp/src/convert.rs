@@ -1,0 +1,1 @@
+//! From one artifact to a GGUF file.
