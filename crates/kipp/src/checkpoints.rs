@@ -127,7 +127,7 @@ const KIPP_TINY: Checkpoint = Checkpoint {
         // models/kipp-tiny/model.safetensors
         "919585babbd17dc811697836e48eaf4fd4cc7355e9be64df6ab5ceb81219cb3e",
         // models/kipp-tiny/kipp-tiny.gguf
-        "0000000000000000000000000000000000000000000000000000000000000000",
+        "9de26e289fbbb3da8fd44a7ff116d1137b99055b4e0b27c9333cc31131654937",
     ],
 };
 

@@ -5,13 +5,13 @@
 //! have the shapes that the specification says, and none is missing. The weights themselves are not read (see
 //! [`weights`]).
 
-mod binding;
+pub(crate) mod binding;
 mod cursor;
 mod error;
 mod escaped;
 pub mod gguf;
 pub mod huggingface;
-mod json;
+pub(crate) mod json;
 mod map;
 mod open;
 mod registration;
@@ -254,6 +254,16 @@ impl Artifact {
 
     fn folder(&self) -> Option<&Path> {
         self.0.path.as_deref().filter(|_| self.0.kind == FileKind::HuggingFace)
+    }
+
+    /// The weight files with their bytes, as tensors number them.
+    pub(crate) fn weight_bytes(&self) -> impl Iterator<Item = (Option<&Path>, &[u8])> {
+        self.0.files.iter().map(|(path, bytes)| (path.as_deref(), &bytes[..]))
+    }
+
+    /// Where the weight files lie.
+    pub(crate) fn weight_paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.files.iter().filter_map(|(path, _)| path.as_deref())
     }
 
     fn weight_files(&self) -> Vec<WeightFile<'_>> {

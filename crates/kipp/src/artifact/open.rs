@@ -69,6 +69,7 @@ pub(super) fn gguf_file(path: &Path) -> Result<Artifact, ArtifactError> {
         return Err(ArtifactError::NotAModel { path: path.to_owned(), reason });
     }
     let (file, files) = open_parts(path)?;
+    let files = files.into_iter().map(|(path, bytes)| (Some(path), bytes)).collect();
     gguf(path, Some(path.to_owned()), file, files)
 }
 
@@ -81,14 +82,14 @@ pub(super) fn gguf_bytes(bytes: Bytes) -> Result<Artifact, ArtifactError> {
         let reason = "a model in memory must be one whole file";
         return Err(refuse(GgufError::Split { part: 1, count, reason }));
     }
-    gguf(path, None, file, vec![bytes])
+    gguf(path, None, file, vec![(None, bytes)])
 }
 
 fn gguf(
     shown_path: &Path,
     path: Option<PathBuf>,
     file: GgufFile,
-    files: Vec<Bytes>,
+    files: Vec<(Option<PathBuf>, Bytes)>,
 ) -> Result<Artifact, ArtifactError> {
     let refuse = |error| ArtifactError::Gguf { path: shown_path.to_owned(), error };
     let unbound = |error| ArtifactError::Binding { path: shown_path.to_owned(), error };
@@ -108,13 +109,11 @@ fn gguf(
     let generation = generation_keys(&metadata, &stop_tokens).map_err(refuse)?;
     let source = source(&metadata).map_err(refuse)?;
     let tokenizer = TokenizerFiles::from_gguf(shown_path, metadata)?;
-    // The first file is the one that was opened; further parts lie beside it.
-    let mut paths = path.clone().into_iter();
     Ok(Artifact(Arc::new(Inner {
         spec,
         kind: FileKind::Gguf,
         path,
-        files: files.into_iter().map(|bytes| (paths.next(), bytes)).collect(),
+        files,
         tensors,
         bound,
         tokenizer,
@@ -129,7 +128,7 @@ fn gguf(
 /// Sampling defaults under the format's own keys.
 fn generation_keys(metadata: &Metadata, stop_tokens: &[TokenId]) -> Result<GenerationDefaults, GgufError> {
     let within = |key: &str, low: f64, high: f64| {
-        let value = metadata.number(key)?;
+        let value = metadata.decimal(key)?;
         match value.filter(|value| !(low..=high).contains(value)) {
             Some(value) => Err(GgufError::OutOfRange {
                 key: key.into(),

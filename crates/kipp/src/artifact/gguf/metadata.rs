@@ -155,6 +155,14 @@ impl Metadata {
         Ok(Some(value))
     }
 
+    /// A number meant as the decimal that a person wrote: 0.6 stored in 32 bits is 0.6, not 0.6000000238.
+    pub(crate) fn decimal(&self, key: &str) -> Result<Option<f64>, GgufError> {
+        let value = self.number(key)?;
+        let is_f32 = self.entry(key).is_some_and(|entry| entry.kind == ValueType::F32);
+        Ok(value
+            .map(|value| if is_f32 { (value as f32).to_string().parse().unwrap_or(value) } else { value }))
+    }
+
     /// A truth value.
     pub(crate) fn boolean(&self, key: &str) -> Result<Option<bool>, GgufError> {
         match self.entry(key) {

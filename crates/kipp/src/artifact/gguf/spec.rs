@@ -24,6 +24,7 @@ pub(crate) fn read(metadata: &Metadata, vocab_size: usize, tied: bool) -> Result
     if let Some(rows) = optional(metadata, "qwen3.vocab_size")?.filter(|&rows| rows != vocab_size) {
         return Err(unsupported("qwen3.vocab_size", rows, "as many as token_embd.weight has rows"));
     }
+    let max_position_embeddings = required(metadata, "qwen3.context_length")?;
     Ok(ModelSpec {
         n_layers: required(metadata, "qwen3.block_count")?,
         hidden_size,
@@ -34,13 +35,9 @@ pub(crate) fn read(metadata: &Metadata, vocab_size: usize, tied: bool) -> Result
         vocab_size,
         rope_theta: required_number(metadata, "qwen3.rope.freq_base")?,
         rms_norm_eps: required_number(metadata, "qwen3.attention.layer_norm_rms_epsilon")? as f32,
-        max_position_embeddings: required(metadata, "qwen3.context_length")?,
+        max_position_embeddings,
         tie_word_embeddings: tied,
-        rope_scaling: None,
-    })
-    .and_then(|spec| {
-        let rope_scaling = rope_scaling(metadata, spec.max_position_embeddings)?;
-        Ok(ModelSpec { rope_scaling, ..spec })
+        rope_scaling: rope_scaling(metadata, max_position_embeddings)?,
     })
 }
 
@@ -102,6 +99,8 @@ fn rope_scaling(metadata: &Metadata, max_position_embeddings: usize) -> Result<O
                 yarn.attention_factor =
                     Yarn::default_attention_factor(factor) * required_number(metadata, key)?;
             }
+            // Written by some converters with the value that changes nothing.
+            "yarn_ext_factor" | "yarn_attn_factor" if metadata.number(key)? == Some(1.0) => {}
             _ => {
                 let value = metadata.number(key)?.unwrap_or(f64::NAN);
                 return Err(unsupported(key, value, "yarn with factor, original length, betas, attn_factor"));

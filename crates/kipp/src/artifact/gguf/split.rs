@@ -9,14 +9,14 @@ use crate::artifact::map::Bytes;
 
 /// Opens a file and, when it is the first of several parts, the others beside it. The tensors of all parts are in the
 /// first element's list, numbered by file.
-pub(crate) fn open_parts(path: &Path) -> Result<(GgufFile, Vec<Bytes>), ArtifactError> {
+pub(crate) fn open_parts(path: &Path) -> Result<(GgufFile, Vec<(PathBuf, Bytes)>), ArtifactError> {
     let mut first = open_one(path)?;
     let refuse = |error| ArtifactError::Gguf { path: path.to_owned(), error };
     let Some((count, promised)) = parts(&first).map_err(refuse)? else {
         let bytes = first.bytes.clone();
-        return Ok((first, vec![bytes]));
+        return Ok((first, vec![(path.to_owned(), bytes)]));
     };
-    let mut files = vec![first.bytes.clone()];
+    let mut files = vec![(path.to_owned(), first.bytes.clone())];
     let mut names: HashSet<String> = first.tensors.iter().map(|tensor| tensor.name.clone()).collect();
     for part in 2..=count {
         let Some(part_path) = part_path(path, part, count) else {
@@ -40,7 +40,7 @@ pub(crate) fn open_parts(path: &Path) -> Result<(GgufFile, Vec<Bytes>), Artifact
             tensor.file = files.len();
             first.tensors.push(tensor);
         }
-        files.push(file.bytes);
+        files.push((part_path, file.bytes));
     }
     let found = first.tensors.len() as u64;
     if let Some(expected) = promised.filter(|&expected| expected != found) {

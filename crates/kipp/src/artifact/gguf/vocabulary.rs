@@ -81,6 +81,11 @@ pub(crate) fn read(metadata: &Metadata) -> Result<GgufVocabulary, VocabularyErro
     let Some(model) = metadata.string("tokenizer.ggml.model")? else {
         return Err(TokenizerFilesError::Absent { what: "tokenizer.ggml.model" }.into());
     };
+    if model == "none" {
+        return Err(
+            TokenizerFilesError::Absent { what: "a vocabulary (tokenizer.ggml.model is none)" }.into()
+        );
+    }
     if model != "gpt2" {
         let (value, supported) = (model.into(), "gpt2, the byte-level BPE of Qwen3");
         let key = "tokenizer.ggml.model";
