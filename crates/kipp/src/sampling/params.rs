@@ -119,7 +119,9 @@ impl SamplingParams {
         };
         let top_k = whole("top_k", fields.top_k)?;
         let last_n = whole("repetition_last_n", fields.repetition_last_n)?;
-        if let Some(&(id, found)) = fields.logit_bias.iter().find(|(_, bias)| !(bias.abs() <= 100.0)) {
+        if let Some(&(id, found)) =
+            fields.logit_bias.iter().find(|(_, bias)| !(-100.0..=100.0).contains(bias))
+        {
             return Err(SamplingError::Bias { id, found });
         }
         Ok(Self {
