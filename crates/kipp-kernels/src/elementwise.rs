@@ -85,15 +85,15 @@ pub(crate) fn norm_rope<I: Isa>(
     });
 }
 
-/// `out = gate / (1 + exp(-gate)) * up`.
-pub(crate) fn swiglu<I: Isa>(isa: I, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    assert_eq!((gate.len(), up.len()), (out.len(), out.len()), "operands of different shapes");
+/// `gate = gate / (1 + exp(-gate)) * up`.
+pub(crate) fn swiglu<I: Isa>(isa: I, gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len(), "operands of different shapes");
     isa.vectorize(|| {
-        lanes(out.len(), |at| {
+        lanes(up.len(), |at| {
             let g = load(isa, &gate[at.clone()]);
             let e = exp(isa, isa.sub(isa.splat(0.0), g));
             let silu = isa.div(g, isa.add(isa.splat(1.0), e));
-            store(isa, &mut out[at.clone()], isa.mul(silu, load(isa, &up[at])));
+            store(isa, &mut gate[at.clone()], isa.mul(silu, load(isa, &up[at])));
         });
     });
 }

@@ -108,8 +108,8 @@ pub trait Kernels: Send + Sync {
     /// angles `[head_dim / 2]`.
     fn norm_rope(&self, head: &mut [f32], weight: &[f32], eps: f32, cos: &[f32], sin: &[f32]);
 
-    /// `out = silu(gate) * up`, silu(x) = x / (1 + exp(-x)).
-    fn swiglu(&self, gate: &[f32], up: &[f32], out: &mut [f32]);
+    /// `gate = silu(gate) * up`, silu(x) = x / (1 + exp(-x)).
+    fn swiglu(&self, gate: &mut [f32], up: &[f32]);
 
     /// `x += y`.
     fn add(&self, x: &mut [f32], y: &[f32]);
@@ -155,8 +155,8 @@ impl<I: Isa> Kernels for On<I> {
         elementwise::norm_rope(self.isa, head, weight, eps, cos, sin);
     }
 
-    fn swiglu(&self, gate: &[f32], up: &[f32], out: &mut [f32]) {
-        elementwise::swiglu(self.isa, gate, up, out);
+    fn swiglu(&self, gate: &mut [f32], up: &[f32]) {
+        elementwise::swiglu(self.isa, gate, up);
     }
 
     fn add(&self, x: &mut [f32], y: &[f32]) {

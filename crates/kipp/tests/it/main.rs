@@ -3,5 +3,8 @@
 
 mod artifact;
 mod convert;
+mod gates;
+mod oracle;
+mod paths;
 mod sampling;
 mod tokenizer;

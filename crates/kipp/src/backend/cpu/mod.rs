@@ -1,0 +1,263 @@
+//! The CPU as a [`Backend`]: prepared tiles, a thread pool, and the kernel class that was chosen at start. All lane code
+//! is in `kipp-kernels`; here work is divided.
+
+mod attend;
+mod kv_store;
+mod linear;
+mod memory;
+mod threads;
+
+use std::collections::BTreeMap;
+
+use kipp_kernels::kernels::{self, KernelClass, Kernels};
+use kipp_kernels::{Activations, Scheme};
+
+pub use threads::default_threads;
+
+use self::kv_store::CpuKvStore;
+use self::linear::{CodedInput, CpuMatrix};
+use self::threads::Pool;
+use super::{Backend, BackendError, BackendInfo, KvShape, Product};
+use crate::answer::answer;
+use crate::artifact;
+use crate::batch::{Answer, Ask, Batch, Outputs, Segment};
+use crate::kv::BlockId;
+use crate::model::Rope;
+
+/// Rows of logits at once: enough to read the output head once for many rows, little enough that 151,936 logits a row
+/// stay below 20 MB.
+const LOGIT_ROWS: usize = 32;
+
+/// What a user may choose of the CPU backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Threads; [`default_threads`] when absent.
+    pub threads: Option<usize>,
+    /// The kernel class; the best that this machine runs when absent.
+    pub class: Option<KernelClass>,
+    /// How activations are coded; each scheme's own way when absent.
+    pub activations: Option<Activations>,
+}
+
+/// The CPU.
+pub struct CpuBackend {
+    kernels: &'static dyn Kernels,
+    activations: Option<Activations>,
+    /// The coding that each loaded scheme got, for `describe`.
+    codings: BTreeMap<Scheme, Activations>,
+    pool: Pool,
+    coded: CodedInput,
+    /// One for each thread.
+    attention_scratch: Vec<Vec<f32>>,
+    /// `[LOGIT_ROWS, vocab_size]`
+    logits: CpuRows,
+}
+
+impl CpuBackend {
+    /// Chooses kernels and starts the threads.
+    pub fn new(options: CpuOptions) -> Result<CpuBackend, BackendError> {
+        let class = options.class.unwrap_or_else(KernelClass::best);
+        let Some(kernels) = kernels::select(class) else {
+            let available: Vec<&str> = KernelClass::available().iter().map(|class| class.name()).collect();
+            return Err(BackendError::Class { class: class.name(), available: available.join(", ") });
+        };
+        let pool = Pool::new(options.threads.unwrap_or_else(default_threads));
+        Ok(CpuBackend {
+            kernels,
+            activations: options.activations,
+            codings: BTreeMap::new(),
+            attention_scratch: vec![Vec::new(); pool.threads()],
+            pool,
+            coded: CodedInput::default(),
+            logits: CpuRows { data: Vec::new(), rows: 0, width: 0 },
+        })
+    }
+
+    /// Calls `work` for each row of `out`; one row is not worth waking a thread for.
+    fn for_each_row(&mut self, out: &mut CpuRows, work: impl Fn(usize, &mut [f32]) + Sync) {
+        let width = out.width.max(1);
+        let rows = out.filled_mut().chunks_exact_mut(width).enumerate();
+        match rows.len() {
+            0 | 1 => rows.for_each(|(row, out)| work(row, out)),
+            _ => self.pool.for_each(rows, |_, (row, out)| work(row, out)),
+        }
+    }
+}
+
+/// `[rows, width]`, in a buffer for the most rows a step may have.
+pub struct CpuRows {
+    data: Vec<f32>,
+    rows: usize,
+    width: usize,
+}
+
+impl CpuRows {
+    fn row(&self, row: usize) -> &[f32] {
+        &self.data[row * self.width..][..self.width]
+    }
+
+    fn filled(&self) -> &[f32] {
+        &self.data[..self.rows * self.width]
+    }
+
+    fn filled_mut(&mut self) -> &mut [f32] {
+        &mut self.data[..self.rows * self.width]
+    }
+}
+
+/// What the operations of one step share.
+pub struct CpuStep {
+    batch: Batch,
+    /// Physical block and slot of each row.
+    slots: Vec<(BlockId, usize)>,
+    /// `[rows, head_dim / 2]`
+    cos: Vec<f32>,
+    /// `[rows, head_dim / 2]`
+    sin: Vec<f32>,
+    answers: Vec<(usize, Answer)>,
+}
+
+impl Backend for CpuBackend {
+    type Matrix = CpuMatrix;
+    type Vector = Vec<f32>;
+    type Rows = CpuRows;
+    type KvStore = CpuKvStore;
+    type Step = CpuStep;
+
+    fn describe(&self) -> BackendInfo {
+        let codings =
+            self.codings.iter().map(|(scheme, coding)| format!("{}:{}", scheme.name(), coding.name()));
+        BackendInfo {
+            name: "cpu",
+            kernels: self.kernels.class().name().to_owned(),
+            activations: codings.collect::<Vec<_>>().join(" "),
+            threads: self.pool.threads(),
+            demoted: Vec::new(),
+        }
+    }
+
+    fn matrix(&mut self, matrix: &artifact::Matrix<'_>) -> Result<CpuMatrix, BackendError> {
+        // The coarsest coding is lowered to the scheme's own.
+        let coding = self.activations.unwrap_or(Activations::S8).for_scheme(matrix.scheme);
+        self.codings.insert(matrix.scheme, coding);
+        CpuMatrix::prepare(matrix, coding, &mut self.pool)
+    }
+
+    fn vector(&mut self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
+        Ok(values.to_vec())
+    }
+
+    fn rows(&mut self, max_rows: usize, width: usize) -> Result<CpuRows, BackendError> {
+        Ok(CpuRows { data: vec![0.0; max_rows * width], rows: 0, width })
+    }
+
+    fn kv_store(&mut self, shape: KvShape) -> Result<CpuKvStore, BackendError> {
+        CpuKvStore::new(shape)
+    }
+
+    fn begin(&mut self, kv: &mut CpuKvStore, batch: &Batch, rope: &Rope) -> Result<CpuStep, BackendError> {
+        kv.prepare_blocks(&batch.zero, &batch.copy);
+        let (rows, pairs) = (batch.tokens.len(), rope.pairs());
+        let (mut cos, mut sin) = (vec![0.0; rows * pairs], vec![0.0; rows * pairs]);
+        let angles = cos.chunks_exact_mut(pairs).zip(sin.chunks_exact_mut(pairs));
+        for (position, (cos, sin)) in batch.positions().zip(angles) {
+            rope.fill(position, cos, sin);
+        }
+        let slots = batch.segments.iter().flat_map(Segment::slots).collect();
+        Ok(CpuStep { batch: batch.clone(), slots, cos, sin, answers: Vec::new() })
+    }
+
+    fn embed(&mut self, step: &CpuStep, table: &CpuMatrix, x: &mut CpuRows) {
+        x.rows = step.batch.tokens.len();
+        self.for_each_row(x, |row, out| table.decode_row(step.batch.tokens[row] as usize, out));
+    }
+
+    fn rms_norm(&mut self, x: &CpuRows, weight: &Vec<f32>, eps: f32, y: &mut CpuRows) {
+        y.rows = x.rows;
+        let kernels = self.kernels;
+        self.for_each_row(y, |row, out| kernels.rms_norm(x.row(row), weight, eps, out));
+    }
+
+    fn linear(&mut self, x: &CpuRows, products: &mut [Product<'_, Self>]) {
+        for product in products.iter_mut() {
+            product.out.rows = x.rows;
+        }
+        linear::multiply(self.kernels, &mut self.pool, &mut self.coded, x, products);
+    }
+
+    fn norm_rope(&mut self, step: &CpuStep, x: &mut CpuRows, weight: &Vec<f32>, eps: f32) {
+        let (kernels, pairs) = (self.kernels, weight.len() / 2);
+        self.for_each_row(x, |row, out| {
+            let (cos, sin) = (&step.cos[row * pairs..][..pairs], &step.sin[row * pairs..][..pairs]);
+            for head in out.chunks_exact_mut(weight.len()) {
+                kernels.norm_rope(head, weight, eps, cos, sin);
+            }
+        });
+    }
+
+    fn write_kv(&mut self, step: &CpuStep, kv: &mut CpuKvStore, layer: usize, k: &CpuRows, v: &CpuRows) {
+        for (row, (block, slot)) in step.slots.iter().enumerate() {
+            kv.write(self.kernels, layer, (*block, *slot), k.row(row), v.row(row));
+        }
+    }
+
+    fn attention(&mut self, step: &CpuStep, kv: &CpuKvStore, layer: usize, q: &CpuRows, out: &mut CpuRows) {
+        out.rows = q.rows;
+        let scratch = &mut self.attention_scratch;
+        attend::attention(self.kernels, &mut self.pool, scratch, attend::Inputs { step, kv, layer, q }, out);
+    }
+
+    fn swiglu(&mut self, gate: &mut CpuRows, up: &CpuRows) {
+        let kernels = self.kernels;
+        self.for_each_row(gate, |row, gate| kernels.swiglu(gate, up.row(row)));
+    }
+
+    fn add(&mut self, x: &mut CpuRows, y: &CpuRows) {
+        let kernels = self.kernels;
+        self.for_each_row(x, |row, x| kernels.add(x, y.row(row)));
+    }
+
+    fn gather(&mut self, step: &CpuStep, x: &CpuRows, out: &mut CpuRows) {
+        out.rows = 0;
+        for (row, _) in step.batch.asking() {
+            out.data[out.rows * out.width..][..out.width].copy_from_slice(x.row(row));
+            out.rows += 1;
+        }
+    }
+
+    fn outputs(&mut self, step: &mut CpuStep, hidden: &CpuRows, head: &CpuMatrix) {
+        let asking: Vec<(usize, Ask)> = step.batch.asking().collect();
+        for (chunk, asks) in asking.chunks(LOGIT_ROWS).enumerate() {
+            let rows = chunk * LOGIT_ROWS..chunk * LOGIT_ROWS + asks.len();
+            if asks.iter().any(|(_, ask)| *ask != Ask::Hidden) {
+                self.head_product(hidden, rows.clone(), head);
+            }
+            let mut answers: Vec<Answer> = vec![Answer::Argmax(0); asks.len()];
+            let logits = &self.logits;
+            self.pool.for_each(answers.iter_mut().enumerate(), |_, (i, slot)| {
+                *slot = match asks[i].1 {
+                    Ask::Hidden => Answer::Hidden(hidden.row(rows.start + i).to_vec()),
+                    ask => answer(ask, logits.row(i)),
+                };
+            });
+            step.answers.extend(asks.iter().map(|(row, _)| *row).zip(answers));
+        }
+    }
+
+    fn finish(&mut self, _step: &mut CpuStep) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn wait(&mut self, step: CpuStep, outputs: &mut Outputs) -> Result<(), BackendError> {
+        outputs.answers = step.answers;
+        Ok(())
+    }
+
+    fn read_block(&self, kv: &CpuKvStore, block: BlockId) -> Vec<f32> {
+        kv.read_block(block)
+    }
+
+    fn write_block(&mut self, kv: &mut CpuKvStore, block: BlockId, values: &[f32]) {
+        kv.write_block(self.kernels, block, values);
+    }
+}

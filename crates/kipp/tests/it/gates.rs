@@ -1,0 +1,144 @@
+//! Every gate on every model at hand, in every kernel class of this machine.
+
+use std::collections::BTreeMap;
+
+use kipp::artifact::Artifact;
+use kipp::backend::cpu::{CpuBackend, CpuOptions};
+use kipp::batch::{Ask, Batch};
+use kipp::gates::{self, Gate, Reference, Subject};
+use kipp::kv::{KvPool, KvScheme};
+use kipp::model::{Forward, Model, ModelOptions};
+use kipp::perplexity::perplexity;
+use kipp::session::Session;
+use kipp_kernels::Activations;
+use kipp_kernels::kernels::KernelClass;
+
+use crate::paths::{ODD, read_f32, read_u32, repository};
+
+fn run_gates(path: &str, reference: Option<&str>, class: KernelClass) -> Vec<Gate> {
+    let artifact = Artifact::open(&repository(path)).unwrap();
+    let spec = artifact.spec();
+    let options = CpuOptions { class: Some(class), threads: Some(2), activations: None };
+    let load = gates::on_cpu(&artifact, spec, options);
+    let subject = Subject { artifact: &artifact, spec, load: &load, activations: None, kv: KvScheme::Bf16 };
+    let reference = reference.map(|path| Reference::open(&repository(path), spec.vocab_size).unwrap());
+    gates::run(&subject, reference.as_ref(), &mut |_| {}).unwrap()
+}
+
+fn all_pass(path: &str, gates: &[Gate]) {
+    let failed: Vec<&Gate> = gates.iter().filter(|gate| !gate.passed).collect();
+    assert!(failed.is_empty(), "{path}: {failed:#?}");
+}
+
+#[test]
+fn every_gate_holds_on_kipp_tiny_in_every_class() {
+    for class in KernelClass::available() {
+        for path in ["models/kipp-tiny", "models/kipp-tiny/kipp-tiny.gguf"] {
+            let gates = run_gates(path, Some("testdata/kipp-tiny"), class);
+            all_pass(&format!("{path} {class:?}"), &gates);
+            assert!(gates.iter().any(|gate| gate.name.starts_with("f32 activations, f32 KV: greedy ids")));
+        }
+    }
+}
+
+#[test]
+fn every_gate_holds_on_odd_shapes_in_every_class() {
+    for class in KernelClass::available() {
+        for name in ODD.iter().filter(|name| **name != "long") {
+            let path = format!("testdata/odd/{name}");
+            all_pass(&format!("{path} {class:?}"), &run_gates(&path, Some(&path), class));
+        }
+    }
+}
+
+/// Coded weights and activations stay within four times what was first measured, for each file.
+#[test]
+fn coded_weights_and_activations_stay_near_what_was_first_measured() {
+    let frozen = std::fs::read_to_string(repository("testdata/quantized/first-nmse.json")).unwrap();
+    let frozen: BTreeMap<String, f64> = serde_json::from_str(&frozen).unwrap();
+    assert!(frozen.len() >= 3);
+    for (file, first) in frozen {
+        for class in KernelClass::available() {
+            let path = format!("testdata/quantized/{file}");
+            let gates = run_gates(&path, None, class);
+            all_pass(&format!("{path} {class:?}"), &gates);
+            let chosen = gates.iter().find(|gate| gate.name.starts_with("as chosen: oracle")).unwrap();
+            assert!(chosen.value <= 4.0 * first, "{file} {class:?}: {:e}, first {first:e}", chosen.value);
+        }
+    }
+}
+
+#[test]
+fn perplexity_of_the_golden_text_is_the_references() {
+    let artifact = Artifact::open(&repository("models/kipp-tiny")).unwrap();
+    let tokens = read_u32("testdata/kipp-tiny/sampled.u32");
+    let options = ModelOptions::for_one_sequence(KvScheme::F32, 256, 256);
+    let backend =
+        CpuBackend::new(CpuOptions { activations: Some(Activations::F32), ..CpuOptions::default() });
+    let mut model =
+        Model::load(&artifact, artifact.spec().clone(), backend.unwrap(), options, &mut |_, _| {}).unwrap();
+    let pool = KvPool::new(model.kv_blocks());
+    let found = perplexity(&mut model, &pool, &tokens, 256, &mut |_| {}).unwrap();
+    let golden = std::fs::read_to_string(repository("testdata/kipp-tiny/perplexity.json")).unwrap();
+    let golden: serde_json::Value = serde_json::from_str(&golden).unwrap();
+    assert_eq!(found.tokens_scored as u64, golden["scored"].as_u64().unwrap());
+    let reference = golden["nll"].as_f64().unwrap();
+    assert!((found.nll / reference - 1.0).abs() < 1e-4, "{} against {reference}", found.nll);
+}
+
+fn long_model(activations: Option<Activations>, kv: KvScheme, threads: usize) -> Model<CpuBackend> {
+    let artifact = Artifact::open(&repository("testdata/odd/long")).unwrap();
+    let options = ModelOptions::for_one_sequence(kv, 4_300, 512);
+    let backend = CpuBackend::new(CpuOptions { activations, threads: Some(threads), class: None });
+    Model::load(&artifact, artifact.spec().clone(), backend.unwrap(), options, &mut |_, _| {}).unwrap()
+}
+
+/// A prompt past 4,096 positions, cut anyhow, on any number of threads: the same bits, and the reference's values.
+#[test]
+fn h13_long_positions_are_right_and_cut_invariant() {
+    let tokens = read_u32("testdata/odd/long/tokens.u32");
+    let reference = vec![read_f32("testdata/odd/long/logits.f32")];
+    let mut exact = long_model(Some(Activations::F32), KvScheme::F32, 2);
+    let pool = KvPool::new(exact.kv_blocks());
+    let logits = vec![Session::new(&mut exact, &pool).append(&tokens).unwrap().to_vec()];
+    let found = gates::nmse(&logits, &reference);
+    assert!(found <= 1e-9, "{found:e}");
+
+    let whole = last_rows(&mut long_model(None, KvScheme::Bf16, 2), &tokens[..4_154], 512, 64);
+    let mut by_one = Vec::new();
+    let mut model = long_model(None, KvScheme::Bf16, 1);
+    let pool = KvPool::new(model.kv_blocks());
+    let mut session = Session::new(&mut model, &pool);
+    by_one.push(session.append(&tokens[..4_091]).unwrap().to_vec());
+    for token in &tokens[4_091..4_154] {
+        by_one.push(session.append(&[*token]).unwrap().to_vec());
+    }
+    assert_eq!(by_one, whole);
+}
+
+/// Logits of the last `count` positions, evaluated in steps of `chunk`.
+fn last_rows(model: &mut dyn Forward, tokens: &[u32], chunk: usize, count: usize) -> Vec<Vec<f32>> {
+    let pool = KvPool::new(model.kv_blocks());
+    let mut table = pool.table();
+    let mut logits = Vec::new();
+    let mut outputs = kipp::batch::Outputs::default();
+    let mut start = 0;
+    for step in tokens.chunks(chunk) {
+        let zero = table.reserve(start + step.len()).unwrap().to_vec();
+        let mut batch = Batch { zero, ..Batch::default() };
+        batch.push(step, start, table.blocks(), Ask::Nothing);
+        for (i, ask) in batch.asks.iter_mut().enumerate() {
+            if start + i >= tokens.len() - count {
+                *ask = Ask::Logits;
+            }
+        }
+        model.submit(&batch).unwrap();
+        model.wait(&mut outputs).unwrap();
+        logits.extend(outputs.answers.drain(..).map(|(_, answer)| match answer {
+            kipp::batch::Answer::Logits(logits) => logits,
+            other => panic!("{other:?}"),
+        }));
+        start += step.len();
+    }
+    logits
+}
