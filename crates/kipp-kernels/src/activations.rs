@@ -145,20 +145,23 @@ impl CodedLayout {
 pub(crate) fn code<I: Isa>(isa: I, layout: &CodedLayout, x: &[f32], blocks: Range<usize>, dst: &mut [u8]) {
     assert_eq!(x.len(), layout.tokens * layout.cols, "activations of another shape");
     assert_eq!(dst.len(), layout.byte_range(blocks.clone()).len(), "room of another size");
-    isa.vectorize(|| {
-        for (block, dst) in blocks.zip(dst.chunks_mut(layout.block_bytes().max(1))) {
-            let tokens = layout.block_range(block);
-            let x = &x[tokens.start * layout.cols..tokens.end * layout.cols];
-            let dst = dst.as_chunks_mut().0;
-            match layout.activations {
-                Activations::F32 => code_dense(x, layout, tokens.len(), dst, |v| v),
-                Activations::Bf16 => {
-                    code_dense(x, layout, tokens.len(), dst, |v| bf16_to_f32(f32_to_bf16(v)));
+    isa.vectorize(
+        #[inline(always)]
+        || {
+            for (block, dst) in blocks.zip(dst.chunks_mut(layout.block_bytes().max(1))) {
+                let tokens = layout.block_range(block);
+                let x = &x[tokens.start * layout.cols..tokens.end * layout.cols];
+                let dst = dst.as_chunks_mut().0;
+                match layout.activations {
+                    Activations::F32 => code_dense(x, layout, tokens.len(), dst, |v| v),
+                    Activations::Bf16 => {
+                        code_dense(x, layout, tokens.len(), dst, |v| bf16_to_f32(f32_to_bf16(v)));
+                    }
+                    Activations::S8 => code_s8(x, layout, tokens.len(), dst),
                 }
-                Activations::S8 => code_s8(x, layout, tokens.len(), dst),
             }
-        }
-    });
+        },
+    );
 }
 
 /// One block of floats: a transpose.

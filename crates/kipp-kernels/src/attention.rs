@@ -70,10 +70,13 @@ pub(crate) fn attention<I: Isa>(isa: I, task: AttentionTask<'_>) {
     assert_eq!(task.out.width(), task.kv_heads.len() * group * layout.head_dim, "an output of another width");
     assert!(task.scratch.len() >= attention_scratch_len(&layout), "scratch too small");
     assert!(task.table.len() * BLOCK_TOKENS >= task.start + task.out.rows(), "table too short");
-    isa.vectorize(|| match layout.scheme {
-        KvScheme::F32 => heads::<I, F32Lanes>(isa, task, group),
-        KvScheme::Bf16 => heads::<I, Bf16Lanes>(isa, task, group),
-    });
+    isa.vectorize(
+        #[inline(always)]
+        || match layout.scheme {
+            KvScheme::F32 => heads::<I, F32Lanes>(isa, task, group),
+            KvScheme::Bf16 => heads::<I, Bf16Lanes>(isa, task, group),
+        },
+    );
 }
 
 #[inline(always)]
@@ -322,9 +325,9 @@ impl Step<'_> {
         let parts = value_dim / LANES;
         for part in 0..parts {
             let mut sums = [isa.splat(0.0); N];
-            for (n, sum) in sums.iter_mut().enumerate() {
+            for n in 0..N {
                 let lanes = &values.as_chunks::<LANES>().0[n * parts + part];
-                *sum = isa.mul(isa.load(lanes), isa.splat(decay[n]));
+                sums[n] = isa.mul(isa.load(lanes), isa.splat(decay[n]));
             }
             for block in self.positions.clone().step_by(BLOCK_TOKENS) {
                 let (_, stored) = self.cache.at(block);
@@ -341,8 +344,8 @@ impl Step<'_> {
                     }
                 }
             }
-            for (n, sum) in sums.into_iter().enumerate() {
-                isa.store(&mut values.as_chunks_mut::<LANES>().0[n * parts + part], sum);
+            for n in 0..N {
+                isa.store(&mut values.as_chunks_mut::<LANES>().0[n * parts + part], sums[n]);
             }
         }
     }

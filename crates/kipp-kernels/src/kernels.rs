@@ -164,7 +164,10 @@ impl<I: Isa> Kernels for On<I> {
     }
 
     fn write_kv(&self, layout: &KvLayout, block: &mut [u8], slot: usize, k: &[f32], v: &[f32]) {
-        self.isa.vectorize(|| layout.write_slot(block, slot, k, v));
+        self.isa.vectorize(
+            #[inline(always)]
+            || layout.write_slot(block, slot, k, v),
+        );
     }
 
     fn attention(&self, task: AttentionTask<'_>) {

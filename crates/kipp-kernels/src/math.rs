@@ -33,8 +33,13 @@ pub(crate) fn exp<I: Isa>(isa: I, x: I::F32) -> I::F32 {
     // 2^n in two factors, so that neither leaves the range of normal numbers and the result rounds once.
     let n = isa.sub_words(isa.as_words(shifted), isa.splat_word(ROUND.to_bits().cast_signed()));
     let half = isa.sar(n, 1);
-    let power = |n| isa.as_f32(isa.shl(isa.add_words(n, isa.splat_word(127)), 23));
-    isa.mul(isa.mul(p, power(half)), power(isa.sub_words(n, half)))
+    isa.mul(isa.mul(p, power_of_two(isa, half)), power_of_two(isa, isa.sub_words(n, half)))
+}
+
+/// 2^n for n that give a normal number.
+#[inline(always)]
+fn power_of_two<I: Isa>(isa: I, n: I::I32) -> I::F32 {
+    isa.as_f32(isa.shl(isa.add_words(n, isa.splat_word(127)), 23))
 }
 
 /// e to the power of one value, the formula of [`exp`] step by step.

@@ -66,9 +66,15 @@ impl<I: Isa> SchemeVisitor for Product<'_, I> {
         let coded = self.layout.activations() == Activations::S8;
         assert!(S::Tile::CODED || !coded, "{} weights have no product with s8 activations", S::NAME);
         if coded {
-            self.isa.vectorize(|| self.panels::<S::Tile, true>());
+            self.isa.vectorize(
+                #[inline(always)]
+                || self.panels::<S::Tile, true>(),
+            );
         } else {
-            self.isa.vectorize(|| self.panels::<S::Tile, false>());
+            self.isa.vectorize(
+                #[inline(always)]
+                || self.panels::<S::Tile, false>(),
+            );
         }
     }
 }
@@ -116,11 +122,11 @@ impl<I: Isa> Product<'_, I> {
         let isa = self.isa;
         let sums: [I::F32; N] =
             if CODED { coded::<I, T, N>(isa, panel, x) } else { dense::<I, T, N>(isa, panel, x) };
-        for (t, sums) in sums.into_iter().enumerate() {
+        for (t, sums) in sums.iter().enumerate() {
             let row = &mut self.out.row_mut(token + t)[column..];
             match row.first_chunk_mut() {
-                Some(full) => isa.store(full, sums),
-                None => isa.store_partial(row, sums),
+                Some(full) => isa.store(full, *sums),
+                None => isa.store_partial(row, *sums),
             }
         }
         N
@@ -134,15 +140,20 @@ fn dense<I: Isa, T: TileKind, const N: usize>(isa: I, panel: &[u8], x: TokenRows
     let words = x.words.chunks_exact(T::BLOCK_COLS * x.tokens);
     for (block, words) in panel.chunks_exact(T::BLOCK_BYTES).zip(words) {
         let x = TokenRows { words, ..x };
-        T::pairs(isa, block, |pair, even, odd| {
-            let (x_even, x_odd) = (x.row::<N>(2 * pair), x.row::<N>(2 * pair + 1));
-            for t in 0..N {
-                sums[t] = isa.fma(odd, isa.splat(f32::from_le_bytes(x_odd[t])), sums[t]);
-            }
-            for t in 0..N {
-                sums[t] = isa.fma(even, isa.splat(f32::from_le_bytes(x_even[t])), sums[t]);
-            }
-        });
+        T::pairs(
+            isa,
+            block,
+            #[inline(always)]
+            |pair, even, odd| {
+                let (x_even, x_odd) = (x.row::<N>(2 * pair), x.row::<N>(2 * pair + 1));
+                for t in 0..N {
+                    sums[t] = isa.fma(odd, isa.splat(f32::from_le_bytes(x_odd[t])), sums[t]);
+                }
+                for t in 0..N {
+                    sums[t] = isa.fma(even, isa.splat(f32::from_le_bytes(x_even[t])), sums[t]);
+                }
+            },
+        );
     }
     sums
 }

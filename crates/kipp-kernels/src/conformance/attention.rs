@@ -98,7 +98,7 @@ impl AttentionCase {
 
 /// Lengths and starts across the borders of blocks (32), steps (128) and spans (1,024): `[start, rows]`.
 pub const BORDERS: &[[usize; 2]] =
-    &[[0, 1], [0, 33], [31, 2], [120, 20], [127, 1], [128, 3], [1000, 40], [1023, 2], [2047, 3]];
+    &[[0, 1], [0, 33], [31, 2], [120, 20], [127, 1], [128, 3], [1010, 16], [1023, 2], [2047, 3]];
 
 /// Heads over kv heads, for ratios 1, 2, 4 and 5.
 pub const HEADS: &[[usize; 2]] = &[[2, 2], [4, 2], [8, 2], [5, 1]];
@@ -115,7 +115,7 @@ pub fn placement_and_chunks_change_nothing(
 ) -> Verdict {
     let whole = attention(case);
     same_bits(&format!("{}, scrambled blocks", case.name()), &attention(&case.scrambled()), &whole)?;
-    for chunk in [1, 2, 3, 7] {
+    for chunk in [1, 3, 7] {
         let parts: Vec<f32> = (0..case.rows())
             .step_by(chunk)
             .flat_map(|row| attention(&case.with_rows(row..case.rows().min(row + chunk))))

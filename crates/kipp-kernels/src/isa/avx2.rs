@@ -125,22 +125,38 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        a.zip(b, |a, b| lanes!(_mm256_add_ps(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_add_ps(a, b)),
+        )
     }
 
     #[inline(always)]
     fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        a.zip(b, |a, b| lanes!(_mm256_sub_ps(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_sub_ps(a, b)),
+        )
     }
 
     #[inline(always)]
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        a.zip(b, |a, b| lanes!(_mm256_mul_ps(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_mul_ps(a, b)),
+        )
     }
 
     #[inline(always)]
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        a.zip(b, |a, b| lanes!(_mm256_div_ps(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_div_ps(a, b)),
+        )
     }
 
     #[inline(always)]
@@ -150,12 +166,20 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        a.zip(b, |a, b| lanes!(_mm256_min_ps(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_min_ps(a, b)),
+        )
     }
 
     #[inline(always)]
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        a.zip(b, |a, b| lanes!(_mm256_max_ps(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_max_ps(a, b)),
+        )
     }
 
     #[inline(always)]
@@ -181,63 +205,107 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn and(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        a.zip(b, |a, b| lanes!(_mm256_and_si256(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_and_si256(a, b)),
+        )
     }
 
     #[inline(always)]
     fn or(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        a.zip(b, |a, b| lanes!(_mm256_or_si256(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_or_si256(a, b)),
+        )
     }
 
     #[inline(always)]
     fn shl(self, a: Self::I32, by: u32) -> Self::I32 {
-        a.map(|a| lanes!(_mm256_sllv_epi32(a, _mm256_set1_epi32(by.cast_signed()))))
+        a.map(
+            #[inline(always)]
+            |a| lanes!(_mm256_sllv_epi32(a, _mm256_set1_epi32(by.cast_signed()))),
+        )
     }
 
     #[inline(always)]
     fn shr(self, a: Self::I32, by: u32) -> Self::I32 {
-        a.map(|a| lanes!(_mm256_srlv_epi32(a, _mm256_set1_epi32(by.cast_signed()))))
+        a.map(
+            #[inline(always)]
+            |a| lanes!(_mm256_srlv_epi32(a, _mm256_set1_epi32(by.cast_signed()))),
+        )
     }
 
     #[inline(always)]
     fn sar(self, a: Self::I32, by: u32) -> Self::I32 {
-        a.map(|a| lanes!(_mm256_srav_epi32(a, _mm256_set1_epi32(by.cast_signed()))))
+        a.map(
+            #[inline(always)]
+            |a| lanes!(_mm256_srav_epi32(a, _mm256_set1_epi32(by.cast_signed()))),
+        )
     }
 
     #[inline(always)]
     fn add_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        a.zip(b, |a, b| lanes!(_mm256_add_epi32(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_add_epi32(a, b)),
+        )
     }
 
     #[inline(always)]
     fn sub_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        a.zip(b, |a, b| lanes!(_mm256_sub_epi32(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_sub_epi32(a, b)),
+        )
     }
 
     #[inline(always)]
     fn mul_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        a.zip(b, |a, b| lanes!(_mm256_mullo_epi32(a, b)))
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_mullo_epi32(a, b)),
+        )
     }
 
     #[inline(always)]
     fn to_f32(self, a: Self::I32) -> Self::F32 {
-        a.map(|a| lanes!(_mm256_cvtepi32_ps(a)))
+        a.map(
+            #[inline(always)]
+            |a| lanes!(_mm256_cvtepi32_ps(a)),
+        )
     }
 
     #[inline(always)]
     fn as_f32(self, a: Self::I32) -> Self::F32 {
-        a.map(|a| lanes!(_mm256_castsi256_ps(a)))
+        a.map(
+            #[inline(always)]
+            |a| lanes!(_mm256_castsi256_ps(a)),
+        )
     }
 
     #[inline(always)]
     fn as_words(self, a: Self::F32) -> Self::I32 {
-        a.map(|a| lanes!(_mm256_castps_si256(a)))
+        a.map(
+            #[inline(always)]
+            |a| lanes!(_mm256_castps_si256(a)),
+        )
     }
 
     #[inline(always)]
     fn f16_pair(self, words: Self::I32) -> (Self::F32, Self::F32) {
-        let low = words.map(|w| lanes!(widen_low_f16(w)));
-        let high = words.map(|w| lanes!(widen_low_f16(_mm256_srli_epi32::<16>(w))));
+        let low = words.map(
+            #[inline(always)]
+            |w| lanes!(widen_low_f16(w)),
+        );
+        let high = words.map(
+            #[inline(always)]
+            |w| lanes!(widen_low_f16(_mm256_srli_epi32::<16>(w))),
+        );
         (low, high)
     }
 
@@ -250,15 +318,24 @@ impl Isa for Avx2 {
     fn u8_dot(self, sum: Self::U8Sum, codes: Self::I32, x: Self::I32) -> Self::U8Sum {
         // A byte times an i8 overflows the 16-bit sums of vpmaddubsw; two nibbles do not.
         let nibble = lanes!(_mm256_set1_epi8(15));
-        let low = codes.map(|c| lanes!(_mm256_and_si256(c, nibble)));
-        let high = codes.map(|c| lanes!(_mm256_and_si256(_mm256_srli_epi32::<4>(c), nibble)));
+        let low = codes.map(
+            #[inline(always)]
+            |c| lanes!(_mm256_and_si256(c, nibble)),
+        );
+        let high = codes.map(
+            #[inline(always)]
+            |c| lanes!(_mm256_and_si256(_mm256_srli_epi32::<4>(c), nibble)),
+        );
         (self.u4_dot(sum.0, low, x), self.u4_dot(sum.1, high, x))
     }
 
     #[inline(always)]
     fn u8_finish(self, sum: Self::U8Sum) -> Self::I32 {
         let low = self.u4_finish(sum.0);
-        let high = sum.1.map(|s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(16))));
+        let high = sum.1.map(
+            #[inline(always)]
+            |s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(16))),
+        );
         self.add_words(low, high)
     }
 
@@ -269,12 +346,23 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn u4_dot(self, sum: Self::U4Sum, codes: Self::I32, x: Self::I32) -> Self::U4Sum {
-        let products = codes.zip(x, |c, x| lanes!(_mm256_maddubs_epi16(c, x)));
-        sum.zip(products, |s, p| lanes!(_mm256_add_epi16(s, p)))
+        let products = codes.zip(
+            x,
+            #[inline(always)]
+            |c, x| lanes!(_mm256_maddubs_epi16(c, x)),
+        );
+        sum.zip(
+            products,
+            #[inline(always)]
+            |s, p| lanes!(_mm256_add_epi16(s, p)),
+        )
     }
 
     #[inline(always)]
     fn u4_finish(self, sum: Self::U4Sum) -> Self::I32 {
-        sum.map(|s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(1))))
+        sum.map(
+            #[inline(always)]
+            |s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(1))),
+        )
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! A token such as `Avx2` can only be had from `detect()`, so holding one proves that the instructions exist. Rust has
 //! no `#[target_feature]` for trait methods: everything is `#[inline(always)]` and a kernel runs inside
-//! [`Isa::vectorize`], the one function of each file that carries the attribute.
+//! [`Isa::vectorize`], the one function of each file that carries the attribute. That holds for closures too: one that
+//! is not inlined calls each instruction as a function, and a kernel becomes 300 times slower without a warning.
 
 pub mod scalar;
 

@@ -34,19 +34,16 @@ fn scales<I: Isa>(isa: I, line: &[u8; 64], group: usize) -> I::F32 {
     isa.load_f16(&line.as_chunks::<32>().0[group])
 }
 
-/// Calls `each` with the four bytes of each lane as f32, by pairs; `first` is the index of the first pair.
+/// A byte of each word, as f32.
 #[inline(always)]
-fn byte_pairs<I: Isa>(
-    isa: I,
-    codes: I::I32,
-    first: usize,
-    weight: impl Fn(I::F32) -> I::F32,
-    mut each: impl FnMut(usize, I::F32, I::F32),
-) {
-    let byte = isa.splat_word(0xff);
-    let at = |shift| weight(isa.to_f32(isa.and(isa.shr(codes, shift), byte)));
-    each(first, at(0), at(8));
-    each(first + 1, at(16), at(24));
+pub(super) fn byte<I: Isa>(isa: I, words: I::I32, shift: u32) -> I::F32 {
+    isa.to_f32(isa.and(isa.shr(words, shift), isa.splat_word(0xff)))
+}
+
+/// The four bytes of each word, as f32.
+#[inline(always)]
+fn bytes<I: Isa>(isa: I, words: I::I32) -> [I::F32; 4] {
+    [byte(isa, words, 0), byte(isa, words, 8), byte(isa, words, 16), byte(isa, words, 24)]
 }
 
 /// The low and the high nibbles of each byte.
@@ -73,14 +70,19 @@ pub(super) fn splat<I: Isa>(isa: I, word: [u8; 4]) -> I::F32 {
 fn nibble_dots<I: Isa, const N: usize>(isa: I, group: &[[u8; 64]], x: TokenRows<'_>) -> [I::I32; N] {
     let mut dots = [isa.u4_zero(); N];
     for (j, line) in group.iter().enumerate() {
-        for (half, codes) in nibbles(isa, isa.load_words(line)).into_iter().enumerate() {
+        let halves = nibbles(isa, isa.load_words(line));
+        for half in 0..2 {
             let x = x.row::<N>(4 + j + 4 * half);
             for t in 0..N {
-                dots[t] = isa.u4_dot(dots[t], codes, splat_word(isa, x[t]));
+                dots[t] = isa.u4_dot(dots[t], halves[half], splat_word(isa, x[t]));
             }
         }
     }
-    dots.map(|dot| isa.u4_finish(dot))
+    let mut finished = [isa.splat_word(0); N];
+    for t in 0..N {
+        finished[t] = isa.u4_finish(dots[t]);
+    }
+    finished
 }
 
 /// `sums[t] += scale * scale_x[t] * (dots[t] - centre * sum_x[t])`, `centre` being two to the power of `centre_bits`.
@@ -133,8 +135,13 @@ impl TileKind for U8 {
             let d = scales(isa, &lines[0], g);
             for j in 0..8 {
                 let codes = isa.load_words(&lines[1 + 8 * g + j]);
-                let weight = |code| isa.mul(d, isa.sub(code, isa.splat(128.0)));
-                byte_pairs(isa, codes, 16 * g + 2 * j, weight, &mut each);
+                let first = 16 * g + 2 * j;
+                let mut w = bytes(isa, codes);
+                for w in &mut w {
+                    *w = isa.mul(d, isa.sub(*w, isa.splat(128.0)));
+                }
+                each(first, w[0], w[1]);
+                each(first + 1, w[2], w[3]);
             }
         }
     }
@@ -153,7 +160,11 @@ impl TileKind for U8 {
                     dots[t] = isa.u8_dot(dots[t], codes, splat_word(isa, x[t]));
                 }
             }
-            add_centred(isa, d, dots.map(|dot| isa.u8_finish(dot)), 7, x, sums);
+            let mut finished = [isa.splat_word(0); N];
+            for t in 0..N {
+                finished[t] = isa.u8_finish(dots[t]);
+            }
+            add_centred(isa, d, finished, 7, x, sums);
         }
     }
 }
@@ -191,8 +202,13 @@ impl TileKind for U4 {
             for half in 0..2 {
                 for j in 0..4 {
                     let codes = nibbles(isa, isa.load_words(&lines[1 + 4 * g + j]))[half];
-                    let weight = |code| isa.mul(d, isa.sub(code, isa.splat(8.0)));
-                    byte_pairs(isa, codes, 16 * g + 8 * half + 2 * j, weight, &mut each);
+                    let first = 16 * g + 8 * half + 2 * j;
+                    let mut w = bytes(isa, codes);
+                    for w in &mut w {
+                        *w = isa.mul(d, isa.sub(*w, isa.splat(8.0)));
+                    }
+                    each(first, w[0], w[1]);
+                    each(first + 1, w[2], w[3]);
                 }
             }
         }
@@ -245,8 +261,13 @@ impl TileKind for U4Min {
             for half in 0..2 {
                 for j in 0..4 {
                     let codes = nibbles(isa, isa.load_words(&lines[2 + 4 * g + j]))[half];
-                    let weight = |code| isa.add(isa.mul(d, code), m);
-                    byte_pairs(isa, codes, 16 * g + 8 * half + 2 * j, weight, &mut each);
+                    let first = 16 * g + 8 * half + 2 * j;
+                    let mut w = bytes(isa, codes);
+                    for w in &mut w {
+                        *w = isa.add(isa.mul(d, *w), m);
+                    }
+                    each(first, w[0], w[1]);
+                    each(first + 1, w[2], w[3]);
                 }
             }
         }

@@ -9,7 +9,7 @@
 //! Low nibbles lie as in the nibble tiles. Word `m` of the two lines of high bits has, in bits 2i of byte b, those of
 //! column 16 m + 4 i + b, so that a shift by 2i and a mask give the quad 4 m + i.
 
-use super::coded::{splat, splat_word};
+use super::coded::{byte, splat, splat_word};
 use super::{TileKind, TokenRows, lines, word, word_mut};
 use crate::activations::GROUP_WORDS;
 use crate::isa::Isa;
@@ -29,14 +29,20 @@ fn quads<I: Isa>(isa: I, group: &[[u8; 64]]) -> [I::I32; 8] {
     let nibble = isa.splat_word(0x0f0f_0f0f);
     let two_bits = isa.splat_word(0x0303_0303);
     let mut quads = [isa.splat_word(0); 8];
-    for (q, quad) in quads.iter_mut().enumerate() {
+    for q in 0..8 {
         let low = isa.load_words(&group[q % 4]);
         let low = isa.and(if q < 4 { low } else { isa.shr(low, 4) }, nibble);
         let high = isa.load_words(&group[4 + q / 4]);
         let high = isa.and(isa.shr(high, 2 * (q % 4) as u32), two_bits);
-        *quad = isa.or(low, isa.shl(high, 4));
+        quads[q] = isa.or(low, isa.shl(high, 4));
     }
     quads
+}
+
+/// `scale * (code - 32)` of a byte of each word.
+#[inline(always)]
+fn weight<I: Isa>(isa: I, codes: I::I32, scale: I::F32, shift: u32) -> I::F32 {
+    isa.mul(scale, isa.sub(byte(isa, codes, shift), isa.splat(32.0)))
 }
 
 /// The i8 scales of a sub-group.
@@ -103,17 +109,15 @@ impl TileKind for U6 {
     fn pairs<I: Isa>(isa: I, block: &[u8], mut each: impl FnMut(usize, I::F32, I::F32)) {
         let lines = lines(block);
         let d = d(isa, lines);
-        let byte = isa.splat_word(0xff);
         for part in 0..8 {
             let group = &lines[CODES_LINE + GROUP_LINES * part..][..GROUP_LINES];
-            for (q, codes) in quads(isa, group).into_iter().enumerate() {
+            let quads = quads(isa, group);
+            for q in 0..8 {
+                let codes = quads[q];
                 let scale = isa.mul(d, isa.to_f32(sub_scale(isa, lines, 2 * part + q / 4)));
-                let at = |shift| {
-                    let code = isa.to_f32(isa.and(isa.shr(codes, shift), byte));
-                    isa.mul(scale, isa.sub(code, isa.splat(32.0)))
-                };
-                each(16 * part + 2 * q, at(0), at(8));
-                each(16 * part + 2 * q + 1, at(16), at(24));
+                let first = 16 * part + 2 * q;
+                each(first, weight(isa, codes, scale, 0), weight(isa, codes, scale, 8));
+                each(first + 1, weight(isa, codes, scale, 16), weight(isa, codes, scale, 24));
             }
         }
     }
@@ -130,10 +134,10 @@ impl TileKind for U6 {
             let mut weighted = [isa.splat_word(0); N];
             for half in 0..2 {
                 let mut dots = [isa.u8_zero(); N];
-                for (q, codes) in quads.iter().enumerate().skip(4 * half).take(4) {
+                for q in 4 * half..4 * half + 4 {
                     let x = x.row::<N>(4 + q);
                     for t in 0..N {
-                        dots[t] = isa.u8_dot(dots[t], *codes, splat_word(isa, x[t]));
+                        dots[t] = isa.u8_dot(dots[t], quads[q], splat_word(isa, x[t]));
                     }
                 }
                 let scale = sub_scale(isa, lines, 2 * part + half);

@@ -3,41 +3,42 @@ use kipp_kernels::{KvLayout, KvScheme};
 
 use super::{all_kernels, scalar};
 
-/// Every scheme and head ratio at one width, every width at one ratio.
-fn layouts() -> Vec<(KvLayout, usize)> {
-    let mut all = Vec::new();
+/// Every border at every head ratio, and every width at the borders of a block, a step and a span.
+fn cases() -> Vec<AttentionCase> {
+    let mut cases = Vec::new();
     for &scheme in KvScheme::ALL {
         for &[n_heads, n_kv_heads] in HEADS {
-            all.push((KvLayout { scheme, n_kv_heads, head_dim: 32 }, n_heads));
+            let layout = KvLayout { scheme, n_kv_heads, head_dim: 32 };
+            cases.extend(
+                BORDERS.iter().map(|&[start, rows]| AttentionCase::new(layout, n_heads, start, rows)),
+            );
         }
         for head_dim in [64, 96, 128, 10, 34] {
-            all.push((KvLayout { scheme, n_kv_heads: 1, head_dim }, 2));
+            let layout = KvLayout { scheme, n_kv_heads: 1, head_dim };
+            cases.extend(
+                [[31, 2], [120, 20], [1023, 2]]
+                    .map(|[start, rows]| AttentionCase::new(layout, 2, start, rows)),
+            );
         }
     }
-    all
+    cases
 }
 
 #[test]
 fn attention_is_near_the_reference() {
-    for (layout, n_heads) in layouts() {
-        for &[start, rows] in BORDERS {
-            let case = AttentionCase::new(layout, n_heads, start, rows);
-            near_the_reference(&case, |case| cpu::attention(scalar(), case, 9)).unwrap();
-        }
+    for case in cases() {
+        near_the_reference(&case, |case| cpu::attention(scalar(), case, 9)).unwrap();
     }
 }
 
 #[test]
 fn every_class_has_the_bits_of_the_scalar_one() {
-    for (layout, n_heads) in layouts() {
-        for &[start, rows] in BORDERS {
-            let case = AttentionCase::new(layout, n_heads, start, rows);
-            let expected = cpu::attention(scalar(), &case, 9);
-            for kernels in all_kernels() {
-                for heads_at_once in [1, 9] {
-                    let what = format!("{}, {}", kernels.class().name(), case.name());
-                    same_bits(&what, &cpu::attention(kernels, &case, heads_at_once), &expected).unwrap();
-                }
+    for case in cases() {
+        let expected = cpu::attention(scalar(), &case, 9);
+        for kernels in all_kernels() {
+            for heads_at_once in [1, 9] {
+                let what = format!("{}, {}", kernels.class().name(), case.name());
+                same_bits(&what, &cpu::attention(kernels, &case, heads_at_once), &expected).unwrap();
             }
         }
     }
@@ -45,12 +46,9 @@ fn every_class_has_the_bits_of_the_scalar_one() {
 
 #[test]
 fn blocks_and_chunks_change_nothing() {
-    for (layout, n_heads) in layouts() {
-        for &[start, rows] in BORDERS {
-            let case = AttentionCase::new(layout, n_heads, start, rows);
-            for kernels in all_kernels() {
-                placement_and_chunks_change_nothing(&case, |case| cpu::attention(kernels, case, 9)).unwrap();
-            }
+    for case in cases() {
+        for kernels in all_kernels() {
+            placement_and_chunks_change_nothing(&case, |case| cpu::attention(kernels, case, 9)).unwrap();
         }
     }
 }

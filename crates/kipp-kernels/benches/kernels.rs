@@ -1,0 +1,152 @@
+//! Matrix products beside what the machine can do at most: the f32 FMA peak and the bare read.
+//!
+//! `cargo bench -p kipp-kernels` prints, for each class, scheme and number of tokens, the time of one product with
+//! some rows of a matrix of Qwen3-0.6B ([128, 1024]: short enough to run undisturbed on a shared machine), its
+//! operations a second ("item/s", two a weight and token) and the bytes of weights that it reads a second. Weights are
+//! cycled through more memory than the caches hold. Compare the fastest runs.
+
+use divan::Bencher;
+use divan::counter::{BytesCount, ItemsCount};
+use kipp_kernels::conformance::{cpu::prepare, product::ProductCase};
+use kipp_kernels::{Activations, CodedLayout, Columns, KernelClass, Scheme, Tiles, select};
+
+fn main() {
+    divan::main();
+}
+
+const ROWS: usize = 128;
+const COLS: usize = 1024;
+/// Enough copies of a matrix that none is in the L2 cache when its turn comes.
+const CYCLED_BYTES: usize = 64 << 20;
+
+/// One benchmark case of a class, named for the report.
+#[derive(Clone, Copy)]
+struct Case {
+    class: KernelClass,
+    scheme: Scheme,
+    activations: Activations,
+    tokens: usize,
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Case { class, scheme, activations, tokens } = self;
+        write!(f, "{} {} x {} M={tokens}", class.name(), scheme.name(), activations.name())
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for class in KernelClass::available().into_iter().filter(|class| *class != KernelClass::Scalar) {
+        for &scheme in Scheme::ALL {
+            for tokens in [1, 8, 128] {
+                cases.push(Case { class, scheme, activations: scheme.activations(), tokens });
+            }
+        }
+        for scheme in [Scheme::Q8_0, Scheme::Q4_0] {
+            cases.push(Case { class, scheme, activations: Activations::F32, tokens: 128 });
+        }
+    }
+    cases
+}
+
+#[divan::bench(args = cases(), sample_count = 50)]
+fn product(bencher: Bencher<'_, '_>, case: Case) {
+    let Some(kernels) = select(case.class) else { return };
+    let input = ProductCase::arbitrary(case.scheme, case.activations, [case.tokens, ROWS, COLS]);
+    let Some((layout, tiles)) = prepare(&input) else { return };
+    let copies = CYCLED_BYTES.div_ceil(tiles.len());
+    let all = tiles.repeat(copies);
+    let coded_layout = CodedLayout::new(case.activations, case.tokens, COLS);
+    let mut coded = vec![0; coded_layout.bytes()];
+    kernels.code(&coded_layout, &input.x, 0..coded_layout.blocks(), &mut coded);
+    let mut out = vec![0.0; case.tokens * ROWS];
+    let mut turn = 0;
+    let bencher = bencher.counter(ItemsCount::new(2 * ROWS * COLS * case.tokens));
+    bencher.counter(BytesCount::new(tiles.len())).bench_local(|| {
+        turn = (turn + 1) % copies;
+        let bytes = &all[turn * tiles.len()..][..tiles.len()];
+        let window = Columns::new(&mut out, ROWS);
+        kernels.matmul(Tiles { layout: &layout, bytes }, &coded_layout, &coded, 0..layout.panels(), window);
+    });
+}
+
+/// The bare read: sums of words over as much memory as the products cycle through.
+#[divan::bench(sample_count = 50)]
+fn bare_read(bencher: Bencher<'_, '_>) {
+    let data = vec![1u64; CYCLED_BYTES / 8];
+    bencher.counter(BytesCount::new(CYCLED_BYTES)).bench_local(|| peak::read(&data));
+}
+
+/// The f32 FMA peak: 16 independent chains in registers.
+#[divan::bench(sample_count = 50)]
+fn fma_peak(bencher: Bencher<'_, '_>) {
+    bencher.counter(ItemsCount::new(peak::FLOPS)).bench_local(|| peak::fma(divan::black_box(0.5)));
+}
+
+mod peak {
+    use kipp_kernels::isa::Isa;
+
+    const ROUNDS: usize = 10_000;
+    const CHAINS: usize = 12;
+    pub(super) const FLOPS: usize = ROUNDS * CHAINS * 16 * 2;
+
+    #[inline(always)]
+    fn chains<I: Isa>(isa: I, factor: f32) -> f32 {
+        isa.vectorize(
+            #[inline(always)]
+            || {
+                let factor = isa.splat(factor);
+                let mut sums = [isa.splat(1.0); CHAINS];
+                for _ in 0..ROUNDS {
+                    for sum in &mut sums {
+                        *sum = isa.fma(*sum, factor, factor);
+                    }
+                }
+                sums.iter().map(|sum| isa.reduce_add(*sum)).sum()
+            },
+        )
+    }
+
+    #[inline(always)]
+    fn sum<I: Isa>(isa: I, data: &[u64]) -> u64 {
+        isa.vectorize(
+            #[inline(always)]
+            || {
+                let mut sums = [0u64; 32];
+                for words in data.as_chunks::<32>().0 {
+                    for (sum, word) in sums.iter_mut().zip(words) {
+                        *sum = sum.wrapping_add(*word);
+                    }
+                }
+                sums.into_iter().fold(0, u64::wrapping_add)
+            },
+        )
+    }
+
+    pub(super) fn fma(factor: f32) -> f32 {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(isa) = kipp_kernels::isa::avx512::Avx512::detect() {
+                return chains(isa, factor);
+            }
+            if let Some(isa) = kipp_kernels::isa::avx2::Avx2::detect() {
+                return chains(isa, factor);
+            }
+        }
+        chains(kipp_kernels::isa::scalar::Scalar, factor)
+    }
+
+    pub(super) fn read(data: &[u64]) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(isa) = kipp_kernels::isa::avx512::Avx512::detect() {
+                return sum(isa, data);
+            }
+            if let Some(isa) = kipp_kernels::isa::avx2::Avx2::detect() {
+                return sum(isa, data);
+            }
+        }
+        sum(kipp_kernels::isa::scalar::Scalar, data)
+    }
+}
