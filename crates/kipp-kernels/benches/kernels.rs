@@ -7,8 +7,11 @@
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use kipp_kernels::conformance::{cpu::prepare, product::ProductCase};
-use kipp_kernels::{Activations, CodedLayout, Columns, KernelClass, Scheme, Tiles, select};
+use kipp_kernels::conformance::{cpu::prepare, numbers, product::ProductCase};
+use kipp_kernels::{
+    Activations, AttentionTask, CodedLayout, Columns, KernelClass, KvLayout, KvScheme, Scheme, Tiles,
+    attention_scratch_len, kv, select, tile::prepare_panel,
+};
 
 fn main() {
     divan::main();
@@ -69,6 +72,69 @@ fn product(bencher: Bencher<'_, '_>, case: Case) {
         let window = Columns::new(&mut out, ROWS);
         kernels.matmul(Tiles { layout: &layout, bytes }, &coded_layout, &coded, 0..layout.panels(), window);
     });
+}
+
+/// Coding the input of a block of twelve tokens.
+#[divan::bench(args = ["f32", "bf16", "s8"], sample_count = 50)]
+fn code(bencher: Bencher<'_, '_>, activations: &str) {
+    let Some(activations) = Activations::from_name(activations) else { return };
+    let Some(kernels) = select(KernelClass::best()) else { return };
+    let layout = CodedLayout::new(activations, 12, COLS);
+    let x = numbers(12 * COLS, 1);
+    let mut coded = vec![0; layout.bytes()];
+    let bencher = bencher.counter(ItemsCount::new(12 * COLS));
+    bencher.bench_local(|| kernels.code(&layout, &x, 0..1, &mut coded));
+}
+
+/// Re-laying one panel of 16 rows.
+#[divan::bench(args = Scheme::ALL.iter().map(|scheme| scheme.name()), sample_count = 50)]
+fn prepare_one_panel(bencher: Bencher<'_, '_>, scheme: &str) {
+    let Some(scheme) = Scheme::from_name(scheme) else { return };
+    let case = ProductCase::arbitrary(scheme, scheme.activations(), [1, 16, COLS]);
+    let Some((layout, mut tiles)) = prepare(&case) else { return };
+    let bencher = bencher.counter(BytesCount::new(tiles.len()));
+    bencher.bench_local(|| prepare_panel(&layout, &case.weights, 0, &mut tiles));
+}
+
+/// One kv head of Qwen3-0.6B (two query heads of 128), `rows` query rows after 1,024 positions; "item/s" counts two
+/// operations for each product in scores and values.
+#[divan::bench(args = [1, 64], sample_count = 50)]
+fn attention(bencher: Bencher<'_, '_>, rows: usize) {
+    let Some(kernels) = select(KernelClass::best()) else { return };
+    let layout = KvLayout { scheme: KvScheme::Bf16, n_kv_heads: 1, head_dim: 128 };
+    let (start, width) = (1024, 256);
+    let n_blocks = (start + rows).div_ceil(kv::BLOCK_TOKENS);
+    let blocks = vec![0x3c; n_blocks * layout.block_bytes()];
+    let table: Vec<u32> = (0..n_blocks as u32).collect();
+    let q = numbers(rows * width, 2);
+    let mut out = vec![0.0; rows * width];
+    let mut scratch = vec![0.0; attention_scratch_len(&layout)];
+    let attended = rows * start + rows * (rows + 1) / 2;
+    bencher.counter(ItemsCount::new(attended * 2 * 128 * 4)).bench_local(|| {
+        kernels.attention(AttentionTask {
+            layout,
+            blocks: &blocks,
+            table: &table,
+            start,
+            q: &q,
+            q_stride: width,
+            n_heads: 2,
+            kv_heads: 0..1,
+            scale: 0.088,
+            out: Columns::new(&mut out, width),
+            scratch: &mut scratch,
+        });
+    });
+}
+
+/// Storing one position of Qwen3-0.6B: eight heads of 128.
+#[divan::bench(sample_count = 50)]
+fn write_kv(bencher: Bencher<'_, '_>) {
+    let Some(kernels) = select(KernelClass::best()) else { return };
+    let layout = KvLayout { scheme: KvScheme::Bf16, n_kv_heads: 8, head_dim: 128 };
+    let mut block = vec![0; layout.block_bytes()];
+    let row = numbers(1024, 3);
+    bencher.bench_local(|| kernels.write_kv(&layout, &mut block, 5, &row, &row));
 }
 
 /// The bare read: sums of words over as much memory as the products cycle through.

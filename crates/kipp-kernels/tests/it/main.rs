@@ -3,6 +3,7 @@
 mod attention;
 mod elementwise;
 mod product;
+mod speed;
 mod tiles;
 
 use kipp_kernels::{KernelClass, Kernels, select};
