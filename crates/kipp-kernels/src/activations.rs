@@ -1,7 +1,7 @@
 //! Activations, coded once a matrix input for any number of matrices.
 //!
-//! Tokens are coded in blocks of [`TOKENS_PER_BLOCK`], the tokens of the largest register tile, so that a kernel reads one
-//! ascending stream. A block of `n` tokens (the last may have fewer) is, with columns padded to 64 by zeros:
+//! Tokens are coded in blocks of [`TOKENS_PER_BLOCK`], the tokens of the largest register tile, so that a kernel reads
+//! one ascending stream. A block of `n` tokens (the last may have fewer) is, with columns padded to 64 by zeros:
 //!
 //! ```text
 //! f32, bf16   for each column: n x f32 (bf16: rounded to bf16 first)

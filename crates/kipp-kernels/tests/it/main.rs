@@ -3,6 +3,7 @@
 mod attention;
 mod elementwise;
 mod product;
+#[cfg(target_arch = "x86_64")]
 mod speed;
 mod tiles;
 
