@@ -1,1 +1,3 @@
 //! Fuzz bodies.
+
+pub mod tokenizer;

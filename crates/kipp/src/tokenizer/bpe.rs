@@ -8,15 +8,14 @@
 //!
 //! Departures: a piece that is itself a token is looked up first, which is right only where merging its bytes would
 //! arrive there too, so this is worked out once for each token and remembered. Short pieces are scanned for the best
-//! merge again and again. Long ones keep their candidates in a heap over a linked list, so that a piece of any length
+//! merge again and again. Long ones keep their candidates in a queue over a linked list, so that a piece of any length
 //! costs little more than its bytes.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::TokenKind;
 use super::error::{TokenizerError, shown_bytes};
+use super::queue::MergeQueue;
 use super::vocab::{ByteStrings, Hasher, MAX_TOKENS, Vocabulary, table_slots};
 use crate::TokenId;
 
@@ -24,7 +23,7 @@ use crate::TokenId;
 const NO_MERGE: u64 = u64::MAX;
 /// No neighbour in the linked list.
 const NO_LINK: u32 = u32::MAX;
-/// Bytes of a piece up to which scanning beats the heap (both were timed on source code and on long words).
+/// Bytes of a piece up to which scanning beats the queue (both were timed on source code and on long words).
 const SHORT_PIECE: usize = 48;
 /// Bytes merged at once: links are 32 bits. A single piece past it, of gigabytes, is merged in parts.
 const LONGEST_PIECE: usize = 1 << 31;
@@ -93,8 +92,7 @@ pub(super) struct Scratch {
     joined: Vec<u64>,
     previous: Vec<u32>,
     next: Vec<u32>,
-    /// `rank << 40 | place`, lowest first.
-    queue: BinaryHeap<Reverse<u64>>,
+    queue: MergeQueue,
 }
 
 impl Bpe {
@@ -219,18 +217,16 @@ impl Bpe {
         previous.extend((0..count).map(|place| place.wrapping_sub(1)));
         next.clear();
         next.extend((1..count).chain([NO_LINK]));
+        for (place, &merge) in (0u32..).zip(joined.iter()) {
+            if merge != NO_MERGE {
+                queue.push((merge >> 32) as u32, place);
+            }
+        }
         joined.push(NO_MERGE);
-        let candidate = |merge: u64, place: usize| Reverse((merge >> 32) << 40 | place as u64);
-        let mut first = std::mem::take(queue).into_vec();
-        first.clear();
-        let found = joined.iter().enumerate().filter(|(_, merge)| **merge != NO_MERGE);
-        first.extend(found.map(|(place, &merge)| candidate(merge, place)));
-        *queue = BinaryHeap::from(first);
-
-        while let Some(Reverse(top)) = queue.pop() {
-            let (rank, at) = (top >> 40, (top & ((1 << 40) - 1)) as usize);
+        while let Some((rank, place)) = queue.pop() {
+            let at = place as usize;
             // Stale: the place was swallowed, or has joined something else since.
-            if joined[at] == NO_MERGE || joined[at] >> 32 != rank {
+            if joined[at] == NO_MERGE || (joined[at] >> 32) as u32 != rank {
                 continue;
             }
             let right = next[at] as usize;
@@ -240,19 +236,19 @@ impl Bpe {
             next[at] = after;
             joined[at] = NO_MERGE;
             if let Some(link) = previous.get_mut(after as usize) {
-                *link = at as u32;
+                *link = place;
                 let merge = self.merges.get(ids[at], ids[after as usize]);
                 joined[at] = merge;
                 if merge != NO_MERGE {
-                    queue.push(candidate(merge, at));
+                    queue.push((merge >> 32) as u32, place);
                 }
             }
-            let before = previous[at] as usize;
-            if let Some(&left) = ids.get(before) {
+            let before = previous[at];
+            if let Some(&left) = ids.get(before as usize) {
                 let merge = self.merges.get(left, ids[at]);
-                joined[before] = merge;
+                joined[before as usize] = merge;
                 if merge != NO_MERGE {
-                    queue.push(candidate(merge, before));
+                    queue.push((merge >> 32) as u32, before);
                 }
             }
         }

@@ -107,14 +107,18 @@ pub(super) fn read(bytes: &[u8]) -> Result<Parts, TokenizerError> {
     let mut added = file.added_tokens;
     added.sort_by_key(|token| token.id);
     let tokens = model_tokens + added.iter().filter(|token| token.id >= model_tokens as u64).count();
+    // Distinct ids that end where they should have no gap; ids that are not distinct are found one by one.
+    if let Some(last) = added.last().filter(|last| last.id >= tokens as u64) {
+        return Err(TokenizerError::IdGap { token: shown(&last.content), id: last.id, tokens });
+    }
     for token in &added {
-        add(token, tokens, &mut parts)?;
+        add(token, &mut parts)?;
     }
     Ok(parts)
 }
 
 /// Takes in one added token; they come in the order of their ids.
-fn add(token: &AddedToken, tokens: usize, parts: &mut Parts) -> Result<(), TokenizerError> {
+fn add(token: &AddedToken, parts: &mut Parts) -> Result<(), TokenizerError> {
     let flags = [
         (token.single_word, "single_word"),
         (token.lstrip, "lstrip"),
@@ -130,9 +134,9 @@ fn add(token: &AddedToken, tokens: usize, parts: &mut Parts) -> Result<(), Token
         return Err(TokenizerError::TooLarge { what: "an added token in bytes", found, limit });
     }
     let kind = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
-    let place = usize::try_from(token.id).ok().filter(|&id| id <= parts.kinds.len() && id < tokens);
-    let Some(place) = place else {
-        return Err(TokenizerError::IdGap { token: text(), id: token.id, tokens });
+    let known = parts.kinds.len();
+    let Some(place) = usize::try_from(token.id).ok().filter(|&id| id <= known) else {
+        return Err(TokenizerError::IdGap { token: text(), id: token.id, tokens: known + 1 });
     };
     let Some(slot) = parts.kinds.get_mut(place) else {
         parts.kinds.push(kind);

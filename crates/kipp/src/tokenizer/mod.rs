@@ -13,6 +13,7 @@ mod json;
 mod metadata;
 mod normalize;
 mod pretokenize;
+mod queue;
 mod stream;
 mod vocab;
 

@@ -6,7 +6,7 @@ use super::TokenKind;
 use super::error::{TokenizerError, shown_bytes};
 use crate::TokenId;
 
-/// Ids there may be. Real vocabularies have 10^5; the merge queue keeps a rank in 24 bits.
+/// Ids there may be. Real vocabularies have 10^5; more is a mistake or an attack.
 pub(super) const MAX_TOKENS: usize = 1 << 24;
 
 /// Many short byte strings in one allocation.

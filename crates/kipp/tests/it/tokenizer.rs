@@ -2,8 +2,8 @@
 
 mod classes;
 mod facts;
-//mod files;
-//mod live;
+mod files;
+mod live;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
