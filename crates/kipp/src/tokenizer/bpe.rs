@@ -23,7 +23,7 @@ use crate::TokenId;
 const NO_MERGE: u64 = u64::MAX;
 /// No neighbour in the linked list.
 const NO_LINK: u32 = u32::MAX;
-/// Bytes of a piece up to which scanning beats the queue (both were timed on source code and on long words).
+/// Bytes of a piece up to which candidates are scanned: a few cache lines of them. Not swept; words rarely reach it.
 const SHORT_PIECE: usize = 48;
 /// Bytes merged at once: links are 32 bits. A single piece past it, of gigabytes, is merged in parts.
 const LONGEST_PIECE: usize = 1 << 31;
