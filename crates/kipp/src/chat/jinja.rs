@@ -22,6 +22,11 @@ pub(super) struct Limits {
     pub(super) output_bytes: usize,
 }
 
+/// What any rendering may need, the parser's own recursion included.
+const MIN_STACK_BYTES: usize = 8 << 20;
+/// A nested list costs at least two steps a level; printing one takes about 300 bytes of stack a level.
+const STACK_BYTES_PER_FUEL: usize = 256;
+
 /// The engine with everything that a chat template may call. With `atoms`, matching methods see text spelled out.
 fn environment<'source>(fuel: u64, atoms: Option<Arc<Atoms>>) -> Environment<'source> {
     let mut environment = Environment::new();
@@ -34,6 +39,11 @@ fn environment<'source>(fuel: u64, atoms: Option<Arc<Atoms>>) -> Environment<'so
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_debug(false);
     environment.set_fuel(Some(fuel));
+    // A list that holds one list many times is small until it is printed: it is paid for while it is.
+    environment.set_formatter(|output, state, value| match value.as_object() {
+        Some(_) => Ok(std::fmt::Write::write_fmt(output, format_args!("{}", string(state, value)?))?),
+        None => minijinja::escape_formatter(output, state, value),
+    });
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", string);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -97,7 +107,7 @@ fn string(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
     }
 }
 
-/// Checks that `source` is a template.
+/// Checks that `source` is a template. The parser bounds its own recursion.
 pub(super) fn check(source: &str) -> Result<(), ChatError> {
     match environment(0, None).template_from_str(source) {
         Ok(_) => Ok(()),
@@ -106,7 +116,29 @@ pub(super) fn check(source: &str) -> Result<(), ChatError> {
 }
 
 /// Renders `source` with `variables`.
+///
+/// A template can nest a list as deep as its fuel goes, and the engine drops and prints lists by recursion: the
+/// rendering gets a thread with a stack for that depth, of which only what is used becomes memory.
 pub(super) fn render(
+    source: &str,
+    variables: Value,
+    limits: Limits,
+    atoms: Option<Arc<Atoms>>,
+) -> Result<String, ChatError> {
+    let stack_bytes =
+        MIN_STACK_BYTES.saturating_add((limits.fuel as usize).saturating_mul(STACK_BYTES_PER_FUEL));
+    let failed = |problem: &str| ChatError::Failed { line: 0, problem: problem.to_owned() };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("chat-template".to_owned()).stack_size(stack_bytes);
+        let rendering = thread
+            .spawn_scoped(scope, move || render_here(source, variables, limits, atoms))
+            .map_err(|error| failed(&format!("no thread to render on: {error}")))?;
+        rendering.join().unwrap_or_else(|_| Err(failed("the template engine panicked")))
+    })
+}
+
+/// Renders on this thread.
+fn render_here(
     source: &str,
     variables: Value,
     limits: Limits,

@@ -220,13 +220,13 @@ impl Dump<'_> {
         self.out.push('"');
     }
 
-    /// Takes fuel while the text grows: a small value that holds itself many times over must not outgrow the
+    /// Takes fuel for each value and for the text so far: a small value that holds itself many times over must not outgrow the
     /// memory before it is paid for.
     fn pay(&mut self) -> Result<(), Error> {
         const BYTES_PER_FUEL: usize = 64;
         let owed = (self.out.len() - self.paid_bytes) / BYTES_PER_FUEL;
         self.paid_bytes += owed * BYTES_PER_FUEL;
-        self.state.consume_fuel(owed as u64)
+        self.state.consume_fuel(owed as u64 + 1)
     }
 }
 

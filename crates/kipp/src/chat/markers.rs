@@ -155,7 +155,7 @@ mod tests {
         let markers = Markers::new(&["aba", "bb", "b"]);
         assert_eq!(markers.plain_ranges("xababax", &[]), [1..6]);
         assert_eq!(markers.plain_ranges("abb", std::slice::from_ref(&(1..3))), []);
-        assert_eq!(markers.plain_ranges("aba bb", std::slice::from_ref(&(2..3))), [1..2, 4..6]);
+        assert_eq!(markers.plain_ranges("aba bb", std::slice::from_ref(&(2..3))), [0..2, 4..6]);
         assert_eq!(markers.plain_ranges("é", &[]), []);
     }
 

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::error::ChatError;
+use super::spelling::parse_json;
 
 /// Messages and what else a template is given.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,15 +116,15 @@ impl Conversation {
     /// # Errors
     /// Text that is not JSON, or the path of the first field that is wrong.
     pub fn parse(text: &str) -> Result<Self, ChatError> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| ChatError::Json { problem: error.to_string() })?;
+        let value = parse_json(text).map_err(|error| ChatError::Json { problem: error.to_string() })?;
         match &value {
             Value::Object(fields) => Self::from_fields(fields),
             other => Err(wrong("conversation", "an object", other)),
         }
     }
 
-    /// Reads the same fields out of a larger object, such as a request; others are left alone.
+    /// Reads the same fields out of a larger object, such as a request; others are left alone. Parse it with
+    /// [`parse_json`], so that numbers keep their spelling.
     ///
     /// # Errors
     /// The path of the first field that is wrong.
@@ -247,7 +248,7 @@ fn parse_call(path: &str, call: &Value) -> Result<ToolCall, ChatError> {
         None => Arguments::Object(Map::new()),
         Some(Value::Object(arguments)) => Arguments::Object(arguments.clone()),
         // The same call must give the same prompt, whichever of the two forms a client sends back.
-        Some(Value::String(text)) => match serde_json::from_str(text) {
+        Some(Value::String(text)) => match parse_json(text) {
             Ok(Value::Object(arguments)) => Arguments::Object(arguments),
             _ => Arguments::Text(text.clone()),
         },

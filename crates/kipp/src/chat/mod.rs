@@ -8,8 +8,10 @@ mod jinja;
 mod json;
 mod markers;
 mod message;
+mod spelling;
 mod template;
 
 pub use error::ChatError;
 pub use message::{Arguments, Conversation, Message, Role, ToolCall};
+pub use spelling::parse_json;
 pub use template::{Rendered, Template};

@@ -12,9 +12,9 @@ use super::message::Conversation;
 
 /// Real templates have 4 to 20 kB.
 const MAX_SOURCE_BYTES: usize = 1 << 20;
-/// Steps that any template may take, some hundred times what a real one takes before the first message; about
-/// a tenth of a second.
-const BASE_FUEL: u64 = 1_000_000;
+/// Steps that any template may take, some hundred times what a real one takes before the first message; some
+/// milliseconds.
+const BASE_FUEL: u64 = 200_000;
 /// Further steps for each byte of the conversation, its structure included; Qwen's template takes about one.
 const FUEL_PER_BYTE: u64 = 8;
 /// What a message, a key or a value counts for beside its text.

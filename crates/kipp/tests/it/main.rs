@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "the whole crate is tests")]
 
 mod artifact;
+mod chat;
 mod convert;
 mod gates;
 mod oracle;
