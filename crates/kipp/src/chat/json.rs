@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use minijinja::value::{Kwargs, Object, ObjectRepr, Rest, ValueKind, from_args};
+use minijinja::value::{Kwargs, Object, ObjectRepr, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
 /// Deeper values than any tool definition has are refused instead of overflowing the stack; serde_json reads
@@ -75,7 +75,12 @@ fn python_float(value: f64) -> String {
 }
 
 /// The filter `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-pub(super) fn tojson(state: &State<'_, '_>, value: &Value, args: Rest<Value>) -> Result<Value, Error> {
+pub(super) fn tojson(
+    state: &State<'_, '_>,
+    value: &Value,
+    args: Rest<ValueOrKwargs>,
+) -> Result<Value, Error> {
+    let args = args.into_values();
     let (positional, named): (&[Value], Kwargs) = from_args(&args)?;
     let argument = |n: usize, name: &str| -> Result<Option<Value>, Error> {
         let given = match positional.get(n) {

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn plain_ranges_cover_overlaps_and_stop_at_trusted_ones() {
         let markers = Markers::new(&["aba", "bb", "b"]);
-        assert_eq!(markers.plain_ranges("xababax", &[]), [1..6]);
+        assert_eq!(markers.plain_ranges("xababax b", &[]), [1..6, 8..9]);
         assert_eq!(markers.plain_ranges("abb", std::slice::from_ref(&(1..3))), []);
         assert_eq!(markers.plain_ranges("aba bb", std::slice::from_ref(&(2..3))), [0..2, 4..6]);
         assert_eq!(markers.plain_ranges("é", &[]), []);
