@@ -1,4 +1,4 @@
-//! Explores `kipp_fuzz::template` under libFuzzer.
+//! libFuzzer's entry to `kipp_fuzz::template`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kipp_fuzz::template::template(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kipp_fuzz::template(bytes));

@@ -1,4 +1,4 @@
-//! Explores [`kipp_fuzz::tokenizer::tokenizer`] with libFuzzer.
+//! libFuzzer's entry to `kipp_fuzz::tokenizer`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kipp_fuzz::tokenizer::tokenizer(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kipp_fuzz::tokenizer(bytes));

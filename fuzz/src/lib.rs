@@ -1,4 +1,35 @@
-//! Fuzz bodies: plain functions from bytes, run over their corpora by `cargo test` and explored by libFuzzer.
+//! Fuzz bodies as plain functions: libFuzzer explores them (`fuzz_targets/`), `cargo test` runs each over its corpus.
 
-pub mod template;
-pub mod tokenizer;
+mod gguf;
+mod safetensors;
+mod template;
+mod tokenizer;
+
+pub use gguf::gguf;
+pub use safetensors::safetensors;
+pub use template::template;
+pub use tokenizer::tokenizer;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn every_body_survives_its_corpus() {
+        let bodies: [(&str, fn(&[u8])); 4] = [
+            ("gguf", super::gguf),
+            ("safetensors", super::safetensors),
+            ("template", super::template),
+            ("tokenizer", super::tokenizer),
+        ];
+        for (name, body) in bodies {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+            let mut files = 0;
+            for entry in std::fs::read_dir(folder).unwrap() {
+                body(&std::fs::read(entry.unwrap().path()).unwrap());
+                files += 1;
+            }
+            assert!(files >= 8, "{name}: {files} files in the corpus");
+        }
+    }
+}

@@ -30,7 +30,7 @@ use crate::checkpoints::Source;
 use crate::spec::ModelSpec;
 use crate::token::TokenId;
 use binding::Bound;
-use registration::WeightFile;
+use registration::{Evidence, WeightFile};
 use tensor::TensorEntry;
 
 pub use error::{ArtifactError, BindingError, TokenizerFilesError};
@@ -237,10 +237,7 @@ impl Artifact {
 
     /// Whether this is a registered checkpoint. The first call may read all weight files to hash them.
     pub fn registration(&self) -> Registration {
-        *self
-            .0
-            .registration
-            .get_or_init(|| registration::prove(self.folder(), &self.weight_files(), self.source()))
+        *self.0.registration.get_or_init(|| self.evidence().prove())
     }
 
     /// The same without hashing large files: a pinned snapshot counts as claimed until [`Artifact::registration`] was
@@ -248,12 +245,22 @@ impl Artifact {
     pub fn quick_registration(&self) -> Registration {
         match self.0.registration.get() {
             Some(known) => *known,
-            None => registration::quick(self.folder(), &self.weight_files(), self.source()),
+            None => self.evidence().quick(),
         }
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.0.path.as_deref().filter(|_| self.0.kind == FileKind::HuggingFace)
+    fn evidence(&self) -> Evidence<'_> {
+        Evidence {
+            folder: self.0.path.as_deref().filter(|_| self.0.kind == FileKind::HuggingFace),
+            files: self
+                .0
+                .files
+                .iter()
+                .map(|(path, bytes)| WeightFile { path: path.as_deref(), bytes })
+                .collect(),
+            claimed: self.source(),
+            spec: self.spec(),
+        }
     }
 
     /// The weight files with their bytes, as tensors number them.
@@ -264,11 +271,6 @@ impl Artifact {
     /// Where the weight files lie.
     pub(crate) fn weight_paths(&self) -> impl Iterator<Item = &Path> {
         self.0.files.iter().filter_map(|(path, _)| path.as_deref())
-    }
-
-    fn weight_files(&self) -> Vec<WeightFile<'_>> {
-        let file = |(path, bytes)| WeightFile { path: Option::as_deref(path), bytes };
-        self.0.files.iter().map(|(path, bytes)| (path, bytes)).map(file).collect()
     }
 
     /// A short name: the checkpoint's id, else the repository's, the file's or the folder's.

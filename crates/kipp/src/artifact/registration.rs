@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::map::Bytes;
 use crate::checkpoints::{Checkpoint, Source};
+use crate::spec::ModelSpec;
 
 /// What is known of an artifact's origin.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +41,7 @@ impl Registration {
 
 /// Files up to this size are hashed whenever registration is asked for; larger ones only when proof is wanted. 64 MiB
 /// take a tenth of a second.
-pub(crate) const QUICK_HASH_BYTES: u64 = 64 << 20;
+const QUICK_HASH_BYTES: u64 = 64 << 20;
 
 /// One weight file of an artifact.
 pub(crate) struct WeightFile<'a> {
@@ -48,43 +49,55 @@ pub(crate) struct WeightFile<'a> {
     pub(crate) bytes: &'a Bytes,
 }
 
-/// Decides, hashing everything that proof needs.
-pub(crate) fn prove(
-    folder: Option<&Path>,
-    files: &[WeightFile<'_>],
-    claimed: Option<&Source>,
-) -> Registration {
-    if let [file] = files
-        && let Some(checkpoint) = Checkpoint::by_sha256(&sha256_hex(file.bytes))
-    {
-        return Registration::Registered(checkpoint);
-    }
-    let pinned = folder.and_then(snapshot_source).and_then(|source| Checkpoint::by_source(&source));
-    if let Some(checkpoint) = pinned {
-        let proved = files.iter().all(|file| {
-            let named = file.path.and_then(blob_name);
-            named.is_some_and(|name| name == sha256_hex(file.bytes))
-        });
-        return if proved { Registration::Registered(checkpoint) } else { Registration::Unregistered };
-    }
-    claim(claimed)
+/// What an artifact says about itself, to be proved.
+pub(crate) struct Evidence<'a> {
+    /// The folder, where it is one.
+    pub(crate) folder: Option<&'a Path>,
+    pub(crate) files: Vec<WeightFile<'a>>,
+    /// The source that a GGUF file names.
+    pub(crate) claimed: Option<&'a Source>,
+    pub(crate) spec: &'a ModelSpec,
 }
 
-/// Decides without hashing large files: a pinned snapshot counts as claimed until it is proved.
-pub(crate) fn quick(
-    folder: Option<&Path>,
-    files: &[WeightFile<'_>],
-    claimed: Option<&Source>,
-) -> Registration {
-    let bytes: u64 = files.iter().map(|file| file.bytes.len() as u64).sum();
-    if bytes <= QUICK_HASH_BYTES {
-        return prove(folder, files, claimed);
+impl Evidence<'_> {
+    /// Decides, hashing everything that proof needs.
+    pub(crate) fn prove(&self) -> Registration {
+        if let [file] = self.files.as_slice()
+            && let Some(checkpoint) = Checkpoint::by_sha256(&sha256_hex(file.bytes))
+        {
+            return Registration::Registered(checkpoint);
+        }
+        if let Some(checkpoint) =
+            self.folder.and_then(snapshot_source).and_then(|source| self.pinned(&source))
+        {
+            let proved = self.files.iter().all(|file| {
+                let named = file.path.and_then(blob_name);
+                named.is_some_and(|name| name == sha256_hex(file.bytes))
+            });
+            return if proved { Registration::Registered(checkpoint) } else { Registration::Unregistered };
+        }
+        self.claim(self.claimed)
     }
-    claim(folder.and_then(snapshot_source).as_ref().or(claimed))
-}
 
-fn claim(source: Option<&Source>) -> Registration {
-    source.and_then(Checkpoint::by_source).map_or(Registration::Unregistered, Registration::Claimed)
+    /// Decides without hashing large files: a pinned snapshot counts as claimed until it is proved.
+    pub(crate) fn quick(&self) -> Registration {
+        let bytes: u64 = self.files.iter().map(|file| file.bytes.len() as u64).sum();
+        if bytes <= QUICK_HASH_BYTES {
+            return self.prove();
+        }
+        self.claim(self.folder.and_then(snapshot_source).as_ref().or(self.claimed))
+    }
+
+    fn claim(&self, source: Option<&Source>) -> Registration {
+        source
+            .and_then(|source| self.pinned(source))
+            .map_or(Registration::Unregistered, Registration::Claimed)
+    }
+
+    /// The checkpoint pinned there, unless the dimensions contradict it.
+    fn pinned(&self, source: &Source) -> Option<&'static Checkpoint> {
+        Checkpoint::by_source(source).filter(|checkpoint| checkpoint.spec() == *self.spec)
+    }
 }
 
 /// Repository and revision of a folder in the Hugging Face cache:
@@ -125,5 +138,45 @@ mod tests {
         assert_eq!(source, Some(Source { repository: "Qwen/Qwen3-0.6B".into(), revision: "abc".into() }));
         assert_eq!(snapshot_source(Path::new("/c/models--Qwen--Qwen3-0.6B/refs/abc")), None);
         assert_eq!(snapshot_source(Path::new("Qwen3-0.6B")), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pinned_snapshot_is_registered_when_its_blobs_hash_to_their_names() {
+        let cache = tempfile::tempdir().unwrap();
+        let pinned = Checkpoint::by_id("qwen3-0.6b").unwrap();
+        let root = cache.path().join("models--Qwen--Qwen3-0.6B");
+        let folder = root.join("snapshots").join(pinned.revision.unwrap());
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(root.join("blobs")).unwrap();
+        let link = folder.join("model.safetensors");
+        let verdict = |name: &str, spec: &ModelSpec| {
+            let blob = root.join("blobs").join(name);
+            std::fs::write(&blob, b"weights").unwrap();
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(&blob, &link).unwrap();
+            let bytes = Bytes::open(&link).unwrap();
+            let files = vec![WeightFile { path: Some(&link), bytes: &bytes }];
+            Evidence { folder: Some(&folder), files, claimed: None, spec }.prove()
+        };
+        let hash = sha256_hex(b"weights");
+        assert_eq!(verdict(&hash, &pinned.spec()), Registration::Registered(pinned));
+        assert_eq!(verdict(&"0".repeat(64), &pinned.spec()), Registration::Unregistered);
+        let other = Checkpoint::by_id("qwen3-1.7b").unwrap().spec();
+        assert_eq!(verdict(&hash, &other), Registration::Unregistered);
+    }
+
+    #[test]
+    fn a_file_that_names_a_pinned_revision_is_claimed() {
+        let pinned = Checkpoint::by_id("qwen3-4b").unwrap();
+        let source = Source { repository: "Qwen/Qwen3-4B".into(), revision: pinned.revision.unwrap().into() };
+        let bytes = Bytes::from(vec![1, 2, 3]);
+        let verdict = |source: &Source, spec: &ModelSpec| {
+            let files = vec![WeightFile { path: None, bytes: &bytes }];
+            Evidence { folder: None, files, claimed: Some(source), spec }.prove()
+        };
+        assert_eq!(verdict(&source, &pinned.spec()), Registration::Claimed(pinned));
+        let elsewhere = Source { revision: "0".repeat(40), ..source };
+        assert_eq!(verdict(&elsewhere, &pinned.spec()), Registration::Unregistered);
     }
 }

@@ -1,5 +1,11 @@
 //! Opening models: the demonstration model, folders and files that tests write.
 
+mod binding;
+mod broken;
+pub(crate) mod build;
+mod hostile;
+mod raw;
+
 use std::path::PathBuf;
 
 use kipp::Scheme;
