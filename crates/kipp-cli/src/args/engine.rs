@@ -1,0 +1,97 @@
+//! The flags about the model and what evaluates it, shared by every command that opens one.
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args, ValueEnum};
+use kipp::kv::KvScheme;
+use kipp_kernels::Activations;
+use kipp_kernels::kernels::KernelClass;
+
+use super::value;
+
+/// The model that is part of the program.
+pub(crate) const EMBEDDED_MODEL: &str = "kipp-tiny";
+
+/// Which model.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ModelArg {
+    /// A .gguf file, a Hugging Face folder, or kipp-tiny, which is part of the program
+    #[arg(short, long, value_name = "MODEL", env = "KIPP_MODEL", default_value = EMBEDDED_MODEL)]
+    pub(crate) model: String,
+}
+
+/// How the result is printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct JsonArg {
+    /// Print one JSON document instead
+    #[arg(long, env = "KIPP_JSON", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub(crate) json: bool,
+}
+
+/// What `--backend` takes. All devices have their name here, so that one that this build lacks is refused by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendName {
+    /// The best that this machine has
+    Auto,
+    /// The processor
+    Cpu,
+    /// Plain loops, slow: the specification itself
+    Oracle,
+    /// Apple GPUs
+    Metal,
+    /// Other GPUs
+    Vulkan,
+    /// NVIDIA GPUs
+    Cuda,
+}
+
+/// What evaluates the model.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Backend")]
+pub(crate) struct BackendArgs {
+    /// Device; auto says what it chose, and an explicit choice never falls back
+    #[arg(long, value_enum, value_name = "NAME", env = "KIPP_BACKEND", default_value = "auto")]
+    pub(crate) backend: BackendName,
+    /// Threads [default: the physical cores of one node that the process may use]
+    #[arg(long, value_name = "N", env = "KIPP_THREADS", value_parser = value::threads, allow_hyphen_values = true)]
+    pub(crate) threads: Option<usize>,
+    /// Kernel class, also as matmul=CLASS,attention=CLASS [default: the best that this machine runs]
+    #[arg(long, value_name = "CLASS", env = "KIPP_KERNELS", value_parser = value::kernels)]
+    pub(crate) kernels: Option<KernelClass>,
+    /// Coding of activations: s8, bf16 or f32 [default: s8 for quantized weights, bf16 for bf16, f32 for f16 and f32]
+    #[arg(long, value_name = "CODING", env = "KIPP_ACTIVATIONS", value_parser = value::activations)]
+    pub(crate) activations: Option<Activations>,
+    /// Make it an error that a fast kernel was not taken
+    #[arg(long, env = "KIPP_REQUIRE_FAST", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    pub(crate) require_fast: bool,
+    /// Tokens evaluated in one step
+    #[arg(long, value_name = "N", env = "KIPP_STEP_TOKENS", default_value = "512", value_parser = value::step_tokens, allow_hyphen_values = true)]
+    pub(crate) step_tokens: usize,
+}
+
+/// What `--rope-scaling` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RopeScaling {
+    /// As Qwen's model cards describe it
+    Yarn,
+    /// None, whatever the file says
+    None,
+}
+
+/// How long a sequence may be, and how it is kept.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Context")]
+pub(crate) struct ContextArgs {
+    /// Positions of prompt and completion [default: the smaller of the model's maximum and what half of the free
+    /// memory holds]
+    #[arg(long, value_name = "N", env = "KIPP_CTX", value_parser = value::context, allow_hyphen_values = true)]
+    pub(crate) ctx: Option<usize>,
+    /// Storage of keys and values: bf16 or f32
+    #[arg(long, value_name = "SCHEME", env = "KIPP_KV", default_value = "bf16", value_parser = value::kv)]
+    pub(crate) kv: KvScheme,
+    /// Scaling of the rotary embedding [default: what the file says]
+    #[arg(long, value_enum, value_name = "KIND", env = "KIPP_ROPE_SCALING")]
+    pub(crate) rope_scaling: Option<RopeScaling>,
+    /// How many times YaRN stretches the context; implies --rope-scaling yarn
+    #[arg(long, value_name = "F", env = "KIPP_ROPE_FACTOR", value_parser = value::rope_factor, allow_hyphen_values = true)]
+    pub(crate) rope_factor: Option<f64>,
+}

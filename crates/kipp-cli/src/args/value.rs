@@ -1,0 +1,191 @@
+//! Values of flags, parsed with their ranges, so that clap refuses what is out of range and names the flag.
+
+use kipp::Scheme;
+use kipp::convert::WRITTEN_SCHEMES;
+use kipp::kv::KvScheme;
+use kipp_kernels::Activations;
+use kipp_kernels::kernels::KernelClass;
+
+/// A whole number of `T` from `low` to `high`.
+fn whole<T>(text: &str, low: T, high: T) -> Result<T, String>
+where
+    T: std::str::FromStr + PartialOrd + std::fmt::Display,
+{
+    match text.parse::<T>() {
+        Ok(value) if value >= low && value <= high => Ok(value),
+        _ => Err(format!("must be a whole number from {low} to {high}")),
+    }
+}
+
+/// A number that `holds`; the condition must be written so that NaN fails.
+fn number(text: &str, holds: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if holds(value) => Ok(value),
+        _ => Err(format!("must be a number, {range}")),
+    }
+}
+
+/// More threads than any machine has cores only wait for each other.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    whole(text, 1, 1024)
+}
+
+/// Positions of a sequence. 2^30 is the most that a model file may name.
+pub(crate) fn context(text: &str) -> Result<usize, String> {
+    whole(text, 1, 1 << 30)
+}
+
+/// Rows a step. Beyond 65,536 the activations alone take gigabytes and nothing gets faster.
+pub(crate) fn step_tokens(text: &str) -> Result<usize, String> {
+    whole(text, 1, 65_536)
+}
+
+/// A window of one token scores nothing.
+pub(crate) fn window(text: &str) -> Result<usize, String> {
+    whole(text, 2, 1 << 30)
+}
+
+/// Tokens of a completion; 0 evaluates the prompt only.
+pub(crate) fn max_tokens(text: &str) -> Result<usize, String> {
+    whole(text, 0, usize::MAX)
+}
+
+/// How many times YaRN stretches the context; the bound on the result is the model's matter.
+pub(crate) fn rope_factor(text: &str) -> Result<f64, String> {
+    number(text, |v| v >= 1.0 && v.is_finite(), "finite and at least 1")
+}
+
+/// 0 takes the most likely token.
+pub(crate) fn temperature(text: &str) -> Result<f64, String> {
+    number(text, |v| v >= 0.0 && v.is_finite(), "finite and 0 or more")
+}
+
+/// A probability.
+pub(crate) fn probability(text: &str) -> Result<f64, String> {
+    number(text, |v| (0.0..=1.0).contains(&v), "from 0 to 1")
+}
+
+/// 0 and -1 are off.
+pub(crate) fn top_k(text: &str) -> Result<i64, String> {
+    whole(text, -1, i64::MAX)
+}
+
+/// A divisor.
+pub(crate) fn repetition_penalty(text: &str) -> Result<f64, String> {
+    number(text, |v| v > 0.0 && v <= 1000.0, "above 0, up to 1000")
+}
+
+/// Taken off a logit.
+pub(crate) fn penalty(text: &str) -> Result<f64, String> {
+    number(text, |v| (-2.0..=2.0).contains(&v), "from -2 to 2")
+}
+
+/// Any i64 or u64, as its bits.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    let signed = || text.parse::<i64>().map(i64::cast_unsigned);
+    text.parse::<u64>().or_else(|_| signed()).map_err(|_| "must be a whole number of 64 bits".to_owned())
+}
+
+/// A stop string. An empty one would stop before anything.
+pub(crate) fn stop(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("must not be empty".to_owned()),
+        text => Ok(text.to_owned()),
+    }
+}
+
+/// A kernel class, or `matmul=CLASS,attention=CLASS` with one class for both: this version runs both in one class.
+pub(crate) fn kernels(text: &str) -> Result<KernelClass, String> {
+    if !text.contains('=') {
+        return class(text);
+    }
+    let (mut matmul, mut attention) = (None, None);
+    for part in text.split(',') {
+        match part.split_once('=') {
+            Some(("matmul", name)) if matmul.is_none() => matmul = Some(class(name)?),
+            Some(("attention", name)) if attention.is_none() => attention = Some(class(name)?),
+            _ => return Err("must be a class, or matmul=CLASS,attention=CLASS".to_owned()),
+        }
+    }
+    match (matmul, attention) {
+        (Some(matmul), Some(attention)) if matmul == attention => Ok(matmul),
+        _ => Err("this version runs matmul and attention in one class; name the same class for both".to_owned()),
+    }
+}
+
+fn class(name: &str) -> Result<KernelClass, String> {
+    KernelClass::from_name(name).ok_or_else(|| unknown(name, KernelClass::ALL.iter().map(|class| class.name())))
+}
+
+/// Coding of activations.
+pub(crate) fn activations(name: &str) -> Result<Activations, String> {
+    Activations::from_name(name).ok_or_else(|| unknown(name, Activations::ALL.iter().map(|coding| coding.name())))
+}
+
+/// Storage of keys and values.
+pub(crate) fn kv(name: &str) -> Result<KvScheme, String> {
+    KvScheme::from_name(name).ok_or_else(|| unknown(name, KvScheme::ALL.iter().map(|scheme| scheme.name())))
+}
+
+/// A weight scheme that Kipp writes.
+pub(crate) fn written_scheme(name: &str) -> Result<Scheme, String> {
+    let known = || WRITTEN_SCHEMES.iter();
+    known().find(|scheme| scheme.name() == name).copied().ok_or_else(|| unknown(name, known().map(|s| s.name())))
+}
+
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    format!("{name} is none of {}", known.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h18_values_out_of_range_are_refused_and_nan_is_one() {
+        for text in ["-1", "NaN", "nan", "inf", "-inf", "1e999", "", "x", "\"0.5\"", "null"] {
+            assert!(temperature(text).is_err(), "{text}");
+        }
+        for (text, expected) in [("0", 0.0), ("-0.0", 0.0), ("1e-39", 1e-39), ("1e30", 1e30)] {
+            assert_eq!(temperature(text), Ok(expected));
+        }
+        for text in ["-0.1", "1.1", "nan"] {
+            assert!(probability(text).is_err(), "{text}");
+        }
+        assert!(repetition_penalty("0").is_err() && repetition_penalty("1000").is_ok());
+        assert!(penalty("2.1").is_err() && penalty("-2").is_ok());
+        assert!(top_k("-2").is_err() && top_k("-1").is_ok() && top_k("1000000000").is_ok());
+        assert!(rope_factor("0.5").is_err() && rope_factor("inf").is_err() && rope_factor("4").is_ok());
+        assert!(threads("0").is_err() && threads("-1").is_err());
+        assert!(context("0").is_err() && window("1").is_err() && step_tokens("0").is_err());
+        assert!(max_tokens("0").is_ok() && max_tokens("-1").is_err() && max_tokens("1.5").is_err());
+        assert!(stop("").is_err());
+    }
+
+    #[test]
+    fn seeds_are_the_bits_of_any_64_bit_number() {
+        assert_eq!(seed("0"), Ok(0));
+        assert_eq!(seed("-1"), Ok(u64::MAX));
+        assert_eq!(seed("9223372036854775808"), Ok(1 << 63));
+        assert_eq!(seed("-9223372036854775808"), Ok(1 << 63));
+        assert!(seed("18446744073709551616").is_err() && seed("1.0").is_err());
+    }
+
+    #[test]
+    fn names_are_those_of_the_library_and_others_are_refused_with_the_list() {
+        assert_eq!(kernels("scalar"), Ok(KernelClass::Scalar));
+        assert_eq!(kernels("matmul=scalar,attention=scalar"), Ok(KernelClass::Scalar));
+        assert!(kernels("matmul=scalar").unwrap_err().contains("same class"));
+        assert!(kernels("matmul=scalar,attention=avx2").unwrap_err().contains("same class"));
+        assert!(kernels("matmul=scalar,matmul=scalar").unwrap_err().contains("must be"));
+        assert!(kernels("warp=scalar").unwrap_err().contains("must be"));
+        assert!(kernels("avx3").unwrap_err().starts_with("avx3 is none of "));
+        assert!(kernels("").is_err());
+        assert_eq!(activations("s8"), Ok(Activations::S8));
+        assert!(activations("S8").is_err());
+        assert_eq!(kv("f32"), Ok(KvScheme::F32));
+        assert!(kv("q3").is_err());
+        assert_eq!(written_scheme("q4_0"), Ok(Scheme::Q4_0));
+        assert!(written_scheme("q6_k").is_err() && written_scheme("q9").is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! From an artifact and flags to something that evaluates: dimensions as the flags change them, the context that fits,
+//! the backend, and the progress of a long load.
+
+use anyhow::bail;
+use kipp::artifact::Artifact;
+use kipp::backend::BackendError;
+use kipp::backend::cpu::{CpuBackend, CpuOptions};
+use kipp::backend::oracle::OracleForward;
+use kipp::kv::{KvPool, KvScheme};
+use kipp::model::{Forward, Model, ModelOptions};
+use kipp::ModelSpec;
+use kipp_kernels::Activations;
+use serde::Serialize;
+
+use crate::args::{BackendArgs, BackendName, ContextArgs, RopeScaling};
+use crate::outcome::UsageError;
+use crate::progress::Progress;
+use crate::{memory, report};
+
+/// The dimensions of a model, with its rotary embedding scaled as the flags say.
+pub(crate) fn spec(artifact: &Artifact, flags: &ContextArgs) -> anyhow::Result<ModelSpec> {
+    let spec = artifact.spec().clone();
+    match (flags.rope_scaling, flags.rope_factor) {
+        (None, None) => Ok(spec),
+        (Some(RopeScaling::None), None) => Ok(ModelSpec { rope_scaling: None, ..spec }),
+        (Some(RopeScaling::None), Some(_)) => {
+            Err(UsageError::new("--rope-factor", "contradicts --rope-scaling none").into())
+        }
+        (Some(RopeScaling::Yarn), None) if spec.rope_scaling.is_some() => Ok(spec),
+        (Some(RopeScaling::Yarn), None) => {
+            Err(UsageError::new("--rope-scaling", "yarn needs --rope-factor, since the file names none").into())
+        }
+        (_, Some(factor)) => {
+            spec.with_yarn(factor).map_err(|error| UsageError::new("--rope-factor", error.to_string()).into())
+        }
+    }
+}
+
+/// How many positions a sequence may have, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ContextLimit {
+    pub(crate) tokens: usize,
+    reason: String,
+}
+
+impl ContextLimit {
+    /// Says it on standard error.
+    pub(crate) fn tell(&self) {
+        report::note(&format!("context: {} tokens ({})", self.tokens, self.reason));
+    }
+}
+
+/// What `--ctx` says, or the smaller of the model's maximum and what half of the free memory holds.
+pub(crate) fn context_limit(artifact: &Artifact, spec: &ModelSpec, flags: &ContextArgs) -> anyhow::Result<ContextLimit> {
+    let maximum = spec.context();
+    if let Some(tokens) = flags.ctx {
+        if tokens > maximum {
+            let reason = format!(
+                "{tokens} is more than the model's {maximum} positions; --rope-scaling yarn --rope-factor F stretches them"
+            );
+            return Err(UsageError::new("--ctx", reason).into());
+        }
+        return Ok(ContextLimit { tokens, reason: "--ctx".to_owned() });
+    }
+    // The weights are about to be prepared in memory; what they take is no longer free then.
+    let free = memory::free_bytes().map(|free| free.saturating_sub(artifact.file().bytes));
+    Ok(default_context(maximum, token_bytes(spec, flags.kv), free))
+}
+
+fn default_context(maximum: usize, token_bytes: usize, free_bytes: Option<u64>) -> ContextLimit {
+    let Some(free) = free_bytes else {
+        let tokens = maximum.min(UNKNOWN_MEMORY_CONTEXT);
+        return ContextLimit { tokens, reason: "this system does not tell its free memory; --ctx changes it".to_owned() };
+    };
+    let fits = usize::try_from(free / 2).unwrap_or(usize::MAX) / token_bytes.max(1);
+    if fits >= maximum {
+        return ContextLimit { tokens: maximum, reason: "the model's maximum".to_owned() };
+    }
+    let reason = format!(
+        "half of the free memory, {}, holds no more; the model's maximum is {maximum}",
+        report::bytes(free / 2)
+    );
+    // One position at least, so that a machine under pressure gets the backend's own error.
+    ContextLimit { tokens: fits.max(1), reason }
+}
+
+/// The context where nobody tells the free memory: a long conversation, and half a gigabyte of keys and values on the
+/// smallest Qwen3.
+const UNKNOWN_MEMORY_CONTEXT: usize = 4096;
+
+/// Bytes of keys and values that a position takes.
+fn token_bytes(spec: &ModelSpec, kv: KvScheme) -> usize {
+    let value_bytes = match kv {
+        KvScheme::F32 => 4,
+        KvScheme::Bf16 => 2,
+    };
+    2 * spec.n_layers * spec.kv_width() * value_bytes
+}
+
+/// A model that is ready to evaluate one sequence.
+pub(crate) struct Loaded {
+    pub(crate) forward: Box<dyn Forward>,
+    pub(crate) pool: KvPool,
+}
+
+/// Prepares a model for sequences of `context_tokens`.
+pub(crate) fn forward(
+    artifact: &Artifact,
+    spec: ModelSpec,
+    flags: &BackendArgs,
+    kv: KvScheme,
+    context_tokens: usize,
+) -> anyhow::Result<Loaded> {
+    let options = ModelOptions::for_one_sequence(kv, context_tokens, flags.step_tokens.min(context_tokens.max(1)));
+    let forward: Box<dyn Forward> = match flags.backend {
+        BackendName::Auto | BackendName::Cpu => Box::new(cpu(artifact, spec, flags, options)?),
+        BackendName::Oracle => {
+            check_oracle_flags(flags)?;
+            Box::new(OracleForward::new(artifact, spec, options))
+        }
+        BackendName::Metal => return Err(absent("metal")),
+        BackendName::Vulkan => return Err(absent("vulkan")),
+        BackendName::Cuda => return Err(absent("cuda")),
+    };
+    let info = forward.describe();
+    if flags.backend == BackendName::Auto {
+        report::note(&format!("backend: {} ({}, {} threads)", info.name, info.kernels, info.threads));
+    }
+    for demoted in &info.demoted {
+        report::note(&format!("note: {demoted}"));
+    }
+    if flags.require_fast && !info.demoted.is_empty() {
+        bail!("--require-fast: {}", info.demoted.join("; "));
+    }
+    let pool = KvPool::new(forward.kv_blocks());
+    Ok(Loaded { forward, pool })
+}
+
+fn absent(device: &str) -> anyhow::Error {
+    UsageError::new("--backend", format!("this build has no {device} backend; it has cpu and oracle")).into()
+}
+
+/// The oracle computes in f32 without kernels; a flag that it cannot follow is refused rather than ignored.
+fn check_oracle_flags(flags: &BackendArgs) -> Result<(), UsageError> {
+    if flags.kernels.is_some() {
+        return Err(UsageError::new("--kernels", "the oracle has no kernels"));
+    }
+    match flags.activations {
+        None | Some(Activations::F32) => Ok(()),
+        Some(_) => Err(UsageError::new("--activations", "the oracle computes in f32")),
+    }
+}
+
+fn cpu(
+    artifact: &Artifact,
+    spec: ModelSpec,
+    flags: &BackendArgs,
+    options: ModelOptions,
+) -> anyhow::Result<Model<CpuBackend>> {
+    let backend = CpuBackend::new(CpuOptions {
+        threads: flags.threads,
+        class: flags.kernels,
+        activations: flags.activations,
+    });
+    let backend = backend.map_err(|error| match error {
+        BackendError::Class { .. } => UsageError::new("--kernels", error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    let mut progress = Progress::new("loading {bar:30} {bytes}/{total_bytes} {eta}");
+    let model = Model::load(artifact, spec, backend, options, &mut |done, total| progress.update(done as u64, total as u64));
+    progress.finish();
+    Ok(model?)
+}
+
+/// The model, as reports name it.
+#[derive(Serialize)]
+pub(crate) struct ModelReport {
+    id: String,
+    registered: &'static str,
+    scheme: &'static str,
+}
+
+impl ModelReport {
+    /// Never waits for the hash of a large file.
+    pub(crate) fn new(artifact: &Artifact) -> ModelReport {
+        ModelReport {
+            id: artifact.id(),
+            registered: artifact.quick_registration().as_str(),
+            scheme: artifact.scheme().name(),
+        }
+    }
+}
+
+/// The backend, as reports name it.
+#[derive(Serialize)]
+pub(crate) struct BackendReport {
+    name: &'static str,
+    kernels: String,
+    threads: usize,
+}
+
+impl BackendReport {
+    pub(crate) fn new(forward: &dyn Forward) -> BackendReport {
+        let info = forward.describe();
+        BackendReport { name: info.name, kernels: info.kernels, threads: info.threads }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_is_the_maximum_or_what_half_of_the_free_memory_holds() {
+        assert_eq!(default_context(2048, 1000, Some(1 << 40)).tokens, 2048);
+        let tight = default_context(40_960, 1000, Some(2_000_000));
+        assert_eq!(tight.tokens, 1000);
+        assert!(tight.reason.contains("half of the free memory") && tight.reason.contains("40960"));
+        assert_eq!(default_context(2048, 1000, Some(0)).tokens, 1);
+        assert_eq!(default_context(40_960, 1000, None).tokens, UNKNOWN_MEMORY_CONTEXT);
+        assert_eq!(default_context(2048, 1000, None).tokens, 2048);
+    }
+}

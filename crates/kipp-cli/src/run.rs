@@ -1,0 +1,199 @@
+//! `kipp run`: one completion of a prompt, raw or through the chat template.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{IsTerminal, Write};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args};
+use kipp::TokenId;
+use kipp::artifact::Artifact;
+use kipp::sampling::{Sampler, SamplingFields, SamplingParams};
+use kipp::session::Session;
+use kipp::tokenizer::Tokenizer;
+use serde::Serialize;
+
+use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg, SamplingArgs};
+use crate::generate::{Completion, FinishReason, Limits, generate};
+use crate::load::{BackendReport, ModelReport};
+use crate::outcome::{Outcome, UsageError};
+use crate::prompt::{self, ChatPrompt};
+use crate::timings::Timings;
+use crate::{input, interrupt, load, open, report};
+
+/// Tokens of a raw completion where nobody says how many: a short story. A base model may never stop by itself.
+const RAW_MAX_TOKENS: usize = 256;
+
+/// Flags of `kipp run`.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The prompt; standard input where absent. Control tokens in a raw prompt count as such
+    prompt: Option<String>,
+    #[command(flatten)]
+    model: ModelArg,
+    #[command(flatten)]
+    json: JsonArg,
+    /// Put the prompt through the model's chat template, as one user message
+    #[arg(long, env = "KIPP_CHAT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    chat: bool,
+    /// System message, with --chat
+    #[arg(long, value_name = "TEXT", env = "KIPP_SYSTEM", requires = "chat")]
+    system: Option<String>,
+    /// Ask the template for an answer without thinking, with --chat
+    #[arg(long, env = "KIPP_NO_THINK", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue, requires = "chat")]
+    no_think: bool,
+    /// Tokens of the completion at most [default: 256; with --chat what the context holds]
+    #[arg(short = 'n', long, value_name = "N", env = "KIPP_MAX_TOKENS", value_parser = args::max_tokens, allow_hyphen_values = true)]
+    max_tokens: Option<usize>,
+    /// Go on past end tokens
+    #[arg(long, env = "KIPP_IGNORE_EOS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    ignore_eos: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    context: ContextArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+/// The one JSON document of `kipp run --json`.
+#[derive(Serialize)]
+struct RunReport<'a> {
+    text: &'a str,
+    tokens: &'a [TokenId],
+    prompt_tokens: usize,
+    finish_reason: FinishReason,
+    timings: Timings,
+    model: ModelReport,
+    backend: BackendReport,
+}
+
+/// Completes the prompt.
+pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
+    let stops = args.sampling.stops()?;
+    let text = input::text_or_stdin(args.prompt.clone(), "the prompt")?;
+    if text.is_empty() {
+        return Err(UsageError::new("PROMPT", "must not be empty").into());
+    }
+    let started = Instant::now();
+    let artifact = open::artifact(&args.model.model)?;
+    let spec = load::spec(&artifact, &args.context)?;
+    let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
+    let prompt = prompt_ids(&args, &artifact, &tokenizer, text)?;
+    let context = load::context_limit(&artifact, &spec, &args.context)?;
+    context.tell();
+    let max_tokens = room(prompt.len(), context.tokens, &args)?;
+    let params = sampling_params(&args, &artifact)?;
+    let mut loaded = load::forward(&artifact, spec, &args.backend, args.context.kv, prompt.len() + max_tokens)?;
+    let load_time = started.elapsed();
+
+    let mut sampler = sampler(&args, params, &prompt).with_valid_tokens(tokenizer.len());
+    let limits = Limits {
+        max_tokens,
+        end_tokens: if args.ignore_eos { Vec::new() } else { artifact.stop_tokens().to_vec() },
+        stops,
+        step_tokens: args.backend.step_tokens,
+    };
+    let graceful = interrupt::graceful();
+    let decoder = tokenizer.stream_decoder(true);
+    let mut session = Session::new(&mut *loaded.forward, &loaded.pool);
+    let sink: &mut dyn FnMut(&str) -> anyhow::Result<()> =
+        if args.json.json { &mut |_| Ok(()) } else { &mut |text| report::text(text) };
+    let completion = generate(&mut session, &prompt, &mut sampler, decoder, limits, sink)?;
+    drop(session);
+
+    if args.json.json {
+        report::json(&RunReport {
+            text: &completion.text,
+            tokens: &completion.tokens,
+            prompt_tokens: prompt.len(),
+            finish_reason: completion.finish_reason,
+            timings: Timings::new(load_time, completion.measured),
+            model: ModelReport::new(&artifact),
+            backend: BackendReport::new(&*loaded.forward),
+        })?;
+    } else {
+        end_text(&completion)?;
+    }
+    drop(graceful);
+    Ok(match completion.finish_reason {
+        FinishReason::Interrupted => Outcome::Interrupted,
+        FinishReason::Stop | FinishReason::Length => Outcome::Done,
+    })
+}
+
+fn prompt_ids(
+    args: &RunArgs,
+    artifact: &Artifact,
+    tokenizer: &Tokenizer,
+    text: String,
+) -> anyhow::Result<Vec<TokenId>> {
+    if !args.chat {
+        return Ok(tokenizer.encode_with_control(&text));
+    }
+    let chat = ChatPrompt { system: args.system.clone(), user: text, no_think: args.no_think };
+    Ok(prompt::chat(artifact.tokenizer_files(), tokenizer, chat)?.1)
+}
+
+/// Tokens that may be generated: what was asked for, as far as the context holds it.
+fn room(prompt_tokens: usize, context_tokens: usize, args: &RunArgs) -> anyhow::Result<usize> {
+    let wanted = args.max_tokens.unwrap_or(if args.chat { usize::MAX } else { RAW_MAX_TOKENS });
+    let left = context_tokens.saturating_sub(prompt_tokens);
+    if prompt_tokens > context_tokens || (left == 0 && wanted > 0) {
+        bail!(
+            "the prompt has {prompt_tokens} tokens and does not fit: the context is {context_tokens} tokens, \
+             completion included"
+        );
+    }
+    Ok(wanted.min(left))
+}
+
+/// A raw completion is greedy unless flags say otherwise; a chat takes the model's own defaults.
+fn sampling_params(args: &RunArgs, artifact: &Artifact) -> anyhow::Result<SamplingParams> {
+    let greedy = SamplingFields { temperature: 0.0, ..SamplingFields::default() };
+    let defaults = if args.chat { generation_defaults(artifact, greedy) } else { greedy };
+    args.sampling.over(defaults).context("sampling")
+}
+
+fn generation_defaults(artifact: &Artifact, greedy: SamplingFields) -> SamplingFields {
+    let model = artifact.generation();
+    let temperature = match (model.do_sample, model.temperature) {
+        (Some(false), _) | (None, None) => 0.0,
+        (_, Some(temperature)) => temperature,
+        (Some(true), None) => 1.0,
+    };
+    SamplingFields {
+        temperature,
+        top_k: model.top_k.map_or(greedy.top_k, i64::from),
+        top_p: model.top_p.unwrap_or(greedy.top_p),
+        min_p: model.min_p.unwrap_or(greedy.min_p),
+        repetition_penalty: model.repetition_penalty.unwrap_or(greedy.repetition_penalty),
+        ..greedy
+    }
+}
+
+fn sampler(args: &RunArgs, params: SamplingParams, prompt: &[TokenId]) -> Sampler {
+    let seed = match args.sampling.seed {
+        Some(seed) => seed,
+        None if params.is_greedy() => 0,
+        None => {
+            // The standard library seeds this from the system; it is all the chance a default seed needs.
+            let seed = RandomState::new().hash_one(prompt);
+            report::note(&format!("seed: {seed}"));
+            seed
+        }
+    };
+    Sampler::new(params, seed, 0, prompt)
+}
+
+/// On a terminal the shell's prompt begins on a line of its own; a file or pipe gets the text exactly.
+fn end_text(completion: &Completion) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if out.is_terminal() && !completion.text.ends_with('\n') {
+        out.write_all(b"\n").and_then(|()| out.flush()).context("standard output")?;
+    }
+    drop(out);
+    report::note(&completion.measured.line());
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Where the time of a completion went. Prefill and decode are apart: the first token belongs to the prefill, so a
+//! completion of n tokens has n - 1 decode steps, and loading appears in neither.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Counts and times of one completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measured {
+    /// Tokens of the prompt that were evaluated.
+    pub(crate) prefill_tokens: usize,
+    /// From the first prompt token's evaluation to the first generated token.
+    pub(crate) prefill: Duration,
+    /// Steps of one token after the first.
+    pub(crate) decode_steps: usize,
+    /// All of them together, writing the text not counted.
+    pub(crate) decode: Duration,
+}
+
+/// As reports give it. A rate of nothing is absent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Timings {
+    load_ms: f64,
+    prefill_ms: f64,
+    prefill_tok_s: Option<f64>,
+    decode_ms: f64,
+    decode_tok_s: Option<f64>,
+}
+
+impl Timings {
+    pub(crate) fn new(load: Duration, measured: Measured) -> Timings {
+        Timings {
+            load_ms: ms(load),
+            prefill_ms: ms(measured.prefill),
+            prefill_tok_s: rate(measured.prefill_tokens, measured.prefill),
+            decode_ms: ms(measured.decode),
+            decode_tok_s: rate(measured.decode_steps, measured.decode),
+        }
+    }
+}
+
+impl Measured {
+    /// One line for people.
+    pub(crate) fn line(&self) -> String {
+        let part = |name: &str, tokens: usize, time: Duration| match rate(tokens, time) {
+            Some(rate) => format!("{name} {tokens} tokens in {:.1} ms ({rate:.1} tok/s)", ms(time)),
+            None => format!("{name} {tokens} tokens"),
+        };
+        let prefill = part("prefill", self.prefill_tokens, self.prefill);
+        format!("{prefill}, {}", part("decode", self.decode_steps, self.decode))
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn rate(tokens: usize, time: Duration) -> Option<f64> {
+    (tokens > 0 && !time.is_zero()).then(|| tokens as f64 / time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h31_load_and_first_token_are_in_neither_rate() {
+        let measured = Measured {
+            prefill_tokens: 100,
+            prefill: Duration::from_secs(2),
+            decode_steps: 10, // 11 tokens
+            decode: Duration::from_secs(1),
+        };
+        let timings = Timings::new(Duration::from_secs(5), measured);
+        assert_eq!(timings.prefill_tok_s, Some(50.0));
+        assert_eq!(timings.decode_tok_s, Some(10.0));
+        assert_eq!((timings.load_ms, timings.prefill_ms, timings.decode_ms), (5000.0, 2000.0, 1000.0));
+        let line = "prefill 100 tokens in 2000.0 ms (50.0 tok/s), decode 10 tokens in 1000.0 ms (10.0 tok/s)";
+        assert_eq!(measured.line(), line);
+    }
+
+    #[test]
+    fn h31_one_token_has_no_decode_rate() {
+        let measured = Measured { prefill_tokens: 1, prefill: Duration::from_millis(1), ..Measured::default() };
+        assert_eq!(Timings::new(Duration::ZERO, measured).decode_tok_s, None);
+        assert!(measured.line().ends_with(", decode 0 tokens"));
+    }
+}
