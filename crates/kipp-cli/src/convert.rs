@@ -62,7 +62,10 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<Outcome> {
         result => result?,
     };
     for (tensor, scheme) in &converted.kept_dense {
-        report::note(&format!("note: {tensor} stays {}: its rows are no whole number of groups", scheme.name()));
+        report::note(&format!(
+            "note: {tensor} stays {}: its rows are no whole number of groups",
+            scheme.name()
+        ));
     }
     if !converted.has_tokenizer {
         report::note("note: the source has no tokenizer, so the file has none");

@@ -279,7 +279,10 @@ mod tests {
         let script = tokenizer().encode("One day, a little boy");
         let (completion, streamed, evaluated) = complete(&script, script.len(), &[]);
         assert_eq!(completion.tokens, script);
-        assert_eq!((completion.text.as_str(), completion.finish_reason), ("One day, a little boy", FinishReason::Length));
+        assert_eq!(
+            (completion.text.as_str(), completion.finish_reason),
+            ("One day, a little boy", FinishReason::Length)
+        );
         assert_eq!(streamed, completion.text);
         // The last token needs no evaluation.
         assert_eq!(evaluated, [&PROMPT[..], &script[..script.len() - 1]].concat());
@@ -300,13 +303,19 @@ mod tests {
     fn h06_a_stop_string_over_tokens_is_in_neither_text_nor_stream() {
         let script = tokenizer().encode("One day, a little boy ran.");
         let (completion, streamed, evaluated) = complete(&script, 64, &["tle bo"]);
-        assert_eq!((completion.text.as_str(), completion.finish_reason), ("One day, a lit", FinishReason::Stop));
+        assert_eq!(
+            (completion.text.as_str(), completion.finish_reason),
+            ("One day, a lit", FinishReason::Stop)
+        );
         assert_eq!(streamed, "One day, a lit");
         assert!(evaluated.len() < PROMPT.len() + script.len(), "nothing is evaluated after the stop");
         // Ends on length while a stop string may still come: what was held back goes out.
         let boy = script.len() - 3;
         let (completion, streamed, _) = complete(&script[..boy], boy, &["little girl"]);
-        assert_eq!((completion.text.as_str(), completion.finish_reason), ("One day, a little", FinishReason::Length));
+        assert_eq!(
+            (completion.text.as_str(), completion.finish_reason),
+            ("One day, a little", FinishReason::Length)
+        );
         assert_eq!(streamed, completion.text);
     }
 

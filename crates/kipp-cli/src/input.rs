@@ -77,8 +77,9 @@ fn bytes_file(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 fn utf8(bytes: Vec<u8>) -> anyhow::Result<String> {
-    String::from_utf8(bytes)
-        .map_err(|error| anyhow::anyhow!("not UTF-8: the byte at {} is invalid", error.utf8_error().valid_up_to()))
+    String::from_utf8(bytes).map_err(|error| {
+        anyhow::anyhow!("not UTF-8: the byte at {} is invalid", error.utf8_error().valid_up_to())
+    })
 }
 
 #[cfg(test)]

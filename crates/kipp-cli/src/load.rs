@@ -1,18 +1,17 @@
 //! From an artifact and flags to something that evaluates: dimensions as the flags change them, the context that fits,
 //! the backend, and the progress of a long load.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use kipp::ModelSpec;
 use kipp::artifact::Artifact;
-use kipp::backend::BackendError;
 use kipp::backend::cpu::{CpuBackend, CpuOptions};
 use kipp::backend::oracle::OracleForward;
 use kipp::kv::{KvPool, KvScheme};
 use kipp::model::{Forward, Model, ModelOptions};
-use kipp::ModelSpec;
-use kipp_kernels::Activations;
+use kipp_kernels::{Activations, KernelClass, select};
 use serde::Serialize;
 
-use crate::args::{BackendArgs, BackendName, ContextArgs, RopeScaling};
+use crate::args::{BackendArgs, BackendName, ContextArgs, EMBEDDED_MODEL, RopeScaling};
 use crate::outcome::UsageError;
 use crate::progress::Progress;
 use crate::{memory, report};
@@ -28,7 +27,8 @@ pub(crate) fn spec(artifact: &Artifact, flags: &ContextArgs) -> anyhow::Result<M
         }
         (Some(RopeScaling::Yarn), None) if spec.rope_scaling.is_some() => Ok(spec),
         (Some(RopeScaling::Yarn), None) => {
-            Err(UsageError::new("--rope-scaling", "yarn needs --rope-factor, since the file names none").into())
+            Err(UsageError::new("--rope-scaling", "yarn needs --rope-factor, since the file names none")
+                .into())
         }
         (_, Some(factor)) => {
             spec.with_yarn(factor).map_err(|error| UsageError::new("--rope-factor", error.to_string()).into())
@@ -51,7 +51,11 @@ impl ContextLimit {
 }
 
 /// What `--ctx` says, or the smaller of the model's maximum and what half of the free memory holds.
-pub(crate) fn context_limit(artifact: &Artifact, spec: &ModelSpec, flags: &ContextArgs) -> anyhow::Result<ContextLimit> {
+pub(crate) fn context_limit(
+    artifact: &Artifact,
+    spec: &ModelSpec,
+    flags: &ContextArgs,
+) -> anyhow::Result<ContextLimit> {
     let maximum = spec.context();
     if let Some(tokens) = flags.ctx {
         if tokens > maximum {
@@ -70,7 +74,10 @@ pub(crate) fn context_limit(artifact: &Artifact, spec: &ModelSpec, flags: &Conte
 fn default_context(maximum: usize, token_bytes: usize, free_bytes: Option<u64>) -> ContextLimit {
     let Some(free) = free_bytes else {
         let tokens = maximum.min(UNKNOWN_MEMORY_CONTEXT);
-        return ContextLimit { tokens, reason: "this system does not tell its free memory; --ctx changes it".to_owned() };
+        return ContextLimit {
+            tokens,
+            reason: "this system does not tell its free memory; --ctx changes it".to_owned(),
+        };
     };
     let fits = usize::try_from(free / 2).unwrap_or(usize::MAX) / token_bytes.max(1);
     if fits >= maximum {
@@ -111,11 +118,14 @@ pub(crate) fn forward(
     kv: KvScheme,
     context_tokens: usize,
 ) -> anyhow::Result<Loaded> {
-    let options = ModelOptions::for_one_sequence(kv, context_tokens, flags.step_tokens.min(context_tokens.max(1)));
+    let options =
+        ModelOptions::for_one_sequence(kv, context_tokens, flags.step_tokens.min(context_tokens.max(1)));
     let forward: Box<dyn Forward> = match flags.backend {
         BackendName::Auto | BackendName::Cpu => Box::new(cpu(artifact, spec, flags, options)?),
         BackendName::Oracle => {
             check_oracle_flags(flags)?;
+            // Other backends check each matrix as they prepare it; the oracle prepares nothing.
+            artifact.check_finite()?;
             Box::new(OracleForward::new(artifact, spec, options))
         }
         BackendName::Metal => return Err(absent("metal")),
@@ -151,25 +161,33 @@ fn check_oracle_flags(flags: &BackendArgs) -> Result<(), UsageError> {
     }
 }
 
+/// What the flags choose of the CPU backend. A class that this machine cannot run is wrong usage: nothing falls back.
+pub(crate) fn cpu_options(flags: &BackendArgs) -> Result<CpuOptions, UsageError> {
+    if let Some(class) = flags.kernels.filter(|class| select(*class).is_none()) {
+        let available: Vec<&str> = KernelClass::available().iter().map(|class| class.name()).collect();
+        let reason =
+            format!("{} cannot run on this machine, which runs {}", class.name(), available.join(", "));
+        return Err(UsageError::new("--kernels", reason));
+    }
+    Ok(CpuOptions { threads: flags.threads, class: flags.kernels, activations: flags.activations })
+}
+
 fn cpu(
     artifact: &Artifact,
     spec: ModelSpec,
     flags: &BackendArgs,
     options: ModelOptions,
 ) -> anyhow::Result<Model<CpuBackend>> {
-    let backend = CpuBackend::new(CpuOptions {
-        threads: flags.threads,
-        class: flags.kernels,
-        activations: flags.activations,
-    });
-    let backend = backend.map_err(|error| match error {
-        BackendError::Class { .. } => UsageError::new("--kernels", error.to_string()).into(),
-        error => anyhow::Error::from(error),
-    })?;
+    let backend = CpuBackend::new(cpu_options(flags)?)?;
     let mut progress = Progress::new("loading {bar:30} {bytes}/{total_bytes} {eta}");
-    let model = Model::load(artifact, spec, backend, options, &mut |done, total| progress.update(done as u64, total as u64));
+    let model = Model::load(artifact, spec, backend, options, &mut |done, total| {
+        progress.update(done as u64, total as u64);
+    });
     progress.finish();
-    Ok(model?)
+    model.with_context(|| match artifact.file().path {
+        Some(path) => path.display().to_string(),
+        None => EMBEDDED_MODEL.to_owned(),
+    })
 }
 
 /// The model, as reports name it.

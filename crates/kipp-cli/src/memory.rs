@@ -50,7 +50,11 @@ const V1: Names = Names {
 /// A container often sees its own group as the root, so every folder up to the root is looked at and absent ones skipped.
 fn tightest(root: &Path, path: &str, names: &Names) -> Option<u64> {
     let group = root.join(path);
-    group.ancestors().take_while(|folder| folder.starts_with(root)).filter_map(|folder| free(folder, names)).min()
+    group
+        .ancestors()
+        .take_while(|folder| folder.starts_with(root))
+        .filter_map(|folder| free(folder, names))
+        .min()
 }
 
 fn free(folder: &Path, names: &Names) -> Option<u64> {
@@ -59,7 +63,8 @@ fn free(folder: &Path, names: &Names) -> Option<u64> {
     let limit = number(names.limit)?;
     let usage = number(names.usage)?;
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let reclaimable = stat.lines().find_map(|line| line.strip_prefix(names.reclaimable)?.trim().parse::<u64>().ok());
+    let reclaimable =
+        stat.lines().find_map(|line| line.strip_prefix(names.reclaimable)?.trim().parse::<u64>().ok());
     Some(limit.saturating_sub(usage.saturating_sub(reclaimable.unwrap_or(0))))
 }
 

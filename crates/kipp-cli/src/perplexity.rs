@@ -73,7 +73,8 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Outcome> {
         Some(window) => window,
         None => DEFAULT_WINDOW.min(context.tokens),
     };
-    let mut loaded = load::forward(&artifact, spec, &args.backend, args.context.kv, window.min(ids.len().max(1)))?;
+    let mut loaded =
+        load::forward(&artifact, spec, &args.backend, args.context.kv, window.min(ids.len().max(1)))?;
     let mut progress = Progress::new("scoring {bar:30} {pos}/{len} tokens {eta}");
     let result = perplexity(&mut *loaded.forward, &loaded.pool, &ids, window, &mut |done| {
         progress.update(done as u64, ids.len() as u64);

@@ -27,9 +27,11 @@ pub(crate) fn note(message: &str) {
 
 /// Rows of cells as columns two blanks apart; the last column is not padded. Cells from files are escaped.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut out = String::new();
     for row in &rows {
@@ -72,10 +74,9 @@ mod tests {
 
     #[test]
     fn bytes_are_decimal() {
-        assert_eq!((bytes(11_285_224), bytes(999), bytes(1_500_000_000)), (
-            "11.3 MB".to_owned(),
-            "999 bytes".to_owned(),
-            "1.50 GB".to_owned()
-        ));
+        assert_eq!(
+            (bytes(11_285_224), bytes(999), bytes(1_500_000_000)),
+            ("11.3 MB".to_owned(), "999 bytes".to_owned(), "1.50 GB".to_owned())
+        );
     }
 }

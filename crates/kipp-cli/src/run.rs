@@ -38,10 +38,10 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "KIPP_CHAT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     chat: bool,
     /// System message, with --chat
-    #[arg(long, value_name = "TEXT", env = "KIPP_SYSTEM", requires = "chat")]
+    #[arg(long, value_name = "TEXT", env = "KIPP_SYSTEM")]
     system: Option<String>,
     /// Ask the template for an answer without thinking, with --chat
-    #[arg(long, env = "KIPP_NO_THINK", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue, requires = "chat")]
+    #[arg(long, env = "KIPP_NO_THINK", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     no_think: bool,
     /// Tokens of the completion at most [default: 256; with --chat what the context holds]
     #[arg(short = 'n', long, value_name = "N", env = "KIPP_MAX_TOKENS", value_parser = args::max_tokens, allow_hyphen_values = true)]
@@ -85,7 +85,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     context.tell();
     let max_tokens = room(prompt.len(), context.tokens, &args)?;
     let params = sampling_params(&args, &artifact)?;
-    let mut loaded = load::forward(&artifact, spec, &args.backend, args.context.kv, prompt.len() + max_tokens)?;
+    let mut loaded =
+        load::forward(&artifact, spec, &args.backend, args.context.kv, prompt.len() + max_tokens)?;
     let load_time = started.elapsed();
 
     let mut sampler = sampler(&args, params, &prompt).with_valid_tokens(tokenizer.len());
@@ -130,6 +131,10 @@ fn prompt_ids(
     text: String,
 ) -> anyhow::Result<Vec<TokenId>> {
     if !args.chat {
+        if args.system.is_some() || args.no_think {
+            // A note and no refusal: the environment may hold a system message for every chat.
+            report::note("note: --system and --no-think count only with --chat");
+        }
         return Ok(tokenizer.encode_with_control(&text));
     }
     let chat = ChatPrompt { system: args.system.clone(), user: text, no_think: args.no_think };

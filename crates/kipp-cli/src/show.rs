@@ -122,10 +122,17 @@ impl ShowReport {
         let row = |name: &str, value: String| vec![name.to_owned(), value];
         let mut rows = vec![
             row("model", format!("{} ({})", self.id, self.registered)),
-            row("file", match &self.file.path {
-                Some(path) => format!("{path} ({}, {})", self.file.kind, report::bytes(self.file.bytes)),
-                None => format!("part of this program ({}, {})", self.file.kind, report::bytes(self.file.bytes)),
-            }),
+            row(
+                "file",
+                match &self.file.path {
+                    Some(path) => format!("{path} ({}, {})", self.file.kind, report::bytes(self.file.bytes)),
+                    None => format!(
+                        "part of this program ({}, {})",
+                        self.file.kind,
+                        report::bytes(self.file.bytes)
+                    ),
+                },
+            ),
         ];
         if let Some(source) = &self.source {
             rows.push(row("source", format!("{} at {}", source.repository, source.revision)));
@@ -135,21 +142,32 @@ impl ShowReport {
         if let Ok(Value::Object(dimensions)) = serde_json::to_value(&self.dimensions) {
             rows.extend(dimensions.iter().map(|(name, value)| row(name, value.to_string())));
         }
-        rows.push(row("rope scaling", match &self.rope.scaling {
-            Some(scaling) => scaling.to_string(),
-            None => "none".to_owned(),
-        }));
-        rows.push(row("tokenizer", match &self.tokenizer {
-            Some(tokenizer) => format!("{} tokens, {} of them added", tokenizer.tokens, tokenizer.added),
-            None => "none".to_owned(),
-        }));
-        rows.push(row("chat template", match &self.chat_template {
-            Some(template) => format!("{} bytes", template.len()),
-            None => "none".to_owned(),
-        }));
-        rows.extend(self.schemes.iter().map(|(tensor, scheme)| {
-            row(tensor, scheme.as_str().unwrap_or_default().to_owned())
-        }));
+        rows.push(row(
+            "rope scaling",
+            match &self.rope.scaling {
+                Some(scaling) => scaling.to_string(),
+                None => "none".to_owned(),
+            },
+        ));
+        rows.push(row(
+            "tokenizer",
+            match &self.tokenizer {
+                Some(tokenizer) => format!("{} tokens, {} of them added", tokenizer.tokens, tokenizer.added),
+                None => "none".to_owned(),
+            },
+        ));
+        rows.push(row(
+            "chat template",
+            match &self.chat_template {
+                Some(template) => format!("{} bytes", template.len()),
+                None => "none".to_owned(),
+            },
+        ));
+        rows.extend(
+            self.schemes
+                .iter()
+                .map(|(tensor, scheme)| row(tensor, scheme.as_str().unwrap_or_default().to_owned())),
+        );
         rows
     }
 }

@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn h31_one_token_has_no_decode_rate() {
-        let measured = Measured { prefill_tokens: 1, prefill: Duration::from_millis(1), ..Measured::default() };
+        let measured =
+            Measured { prefill_tokens: 1, prefill: Duration::from_millis(1), ..Measured::default() };
         assert_eq!(Timings::new(Duration::ZERO, measured).decode_tok_s, None);
         assert!(measured.line().ends_with(", decode 0 tokens"));
     }

@@ -60,7 +60,9 @@ mod tests {
     #[test]
     fn every_flag_has_its_environment_variable() {
         for command in Cli::command().get_subcommands() {
-            for flag in command.get_arguments().filter(|arg| arg.get_long().is_some() && arg.get_id() != "help") {
+            for flag in
+                command.get_arguments().filter(|arg| arg.get_long().is_some() && arg.get_id() != "help")
+            {
                 let long = flag.get_long().unwrap_or_default();
                 let expected = format!("KIPP_{}", long.to_uppercase().replace('-', "_"));
                 let found = flag.get_env().map(|name| name.to_string_lossy().into_owned());

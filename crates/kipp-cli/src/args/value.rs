@@ -109,17 +109,22 @@ pub(crate) fn kernels(text: &str) -> Result<KernelClass, String> {
     }
     match (matmul, attention) {
         (Some(matmul), Some(attention)) if matmul == attention => Ok(matmul),
-        _ => Err("this version runs matmul and attention in one class; name the same class for both".to_owned()),
+        _ => {
+            Err("this version runs matmul and attention in one class; name the same class for both"
+                .to_owned())
+        }
     }
 }
 
 fn class(name: &str) -> Result<KernelClass, String> {
-    KernelClass::from_name(name).ok_or_else(|| unknown(name, KernelClass::ALL.iter().map(|class| class.name())))
+    KernelClass::from_name(name)
+        .ok_or_else(|| unknown(name, KernelClass::ALL.iter().map(|class| class.name())))
 }
 
 /// Coding of activations.
 pub(crate) fn activations(name: &str) -> Result<Activations, String> {
-    Activations::from_name(name).ok_or_else(|| unknown(name, Activations::ALL.iter().map(|coding| coding.name())))
+    Activations::from_name(name)
+        .ok_or_else(|| unknown(name, Activations::ALL.iter().map(|coding| coding.name())))
 }
 
 /// Storage of keys and values.
@@ -130,7 +135,10 @@ pub(crate) fn kv(name: &str) -> Result<KvScheme, String> {
 /// A weight scheme that Kipp writes.
 pub(crate) fn written_scheme(name: &str) -> Result<Scheme, String> {
     let known = || WRITTEN_SCHEMES.iter();
-    known().find(|scheme| scheme.name() == name).copied().ok_or_else(|| unknown(name, known().map(|s| s.name())))
+    known()
+        .find(|scheme| scheme.name() == name)
+        .copied()
+        .ok_or_else(|| unknown(name, known().map(|s| s.name())))
 }
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {

@@ -1,0 +1,63 @@
+//! Ctrl-C: what was generated so far is kept, the exit code is 130, and no half-written file stays.
+
+#![cfg(unix)]
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+use crate::{code, root, stderr};
+
+fn spawn(args: &[&str]) -> Child {
+    Command::new(assert_cmd::cargo::cargo_bin!("kipp"))
+        .args(args)
+        .current_dir(root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn the_text_so_far_is_kept() {
+    // The oracle takes longer with every token: this would run for minutes.
+    let mut child = spawn(&["run", "-n", "2000", "--ignore-eos", "--backend", "oracle", "Once upon a time"]);
+    let mut first = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    interrupt(&child);
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(code(&out), 130, "{}", stderr(&out));
+    assert_eq!(&first, b", there ");
+    assert!(stderr(&out).contains("decode"), "figures of what was done: {}", stderr(&out));
+}
+
+#[test]
+fn the_json_document_is_whole() {
+    let child =
+        spawn(&["run", "--json", "-n", "2000", "--ignore-eos", "--backend", "oracle", "Once upon a time"]);
+    // No output tells when generation has begun; loading the embedded model takes well under this.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    interrupt(&child);
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(code(&out), 130, "{}", stderr(&out));
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(report["finish_reason"], "interrupted");
+}
+
+#[test]
+fn no_half_written_file_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (list, out) = (folder.path().join("ids"), folder.path().join("out.f32"));
+    std::fs::write(&list, "436 ".repeat(1500)).unwrap();
+    let (list, out) = (list.to_str().unwrap(), out.to_str().unwrap());
+    let child = spawn(&["logits", "--backend", "oracle", "--all", "--ids", list, "-o", out]);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 130, "{}", stderr(&output));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the ids stay");
+}

@@ -1,0 +1,48 @@
+//! `kipp verify`: every gate passes on kipp-tiny, and exit code 3 when one does not.
+
+use serde_json::Value;
+
+use crate::{code, json, keys, kipp, refusal, root, stderr};
+
+#[test]
+fn every_gate_passes_on_the_embedded_model() {
+    let out = kipp(&["verify"]).output().unwrap();
+    let table = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(code(&out), 0, "{table}{}", stderr(&out));
+    assert!(table.trim_end().ends_with(" passed, 0 failed"), "{table}");
+    assert!(table.lines().count() > 5, "{table}");
+}
+
+#[test]
+fn golden_references_of_both_layouts() {
+    let report = json(&["verify", "--reference", "testdata/kipp-tiny", "--json"]);
+    assert_eq!(keys(&report), ["gates", "passed", "failed", "model", "backend"]);
+    assert_eq!(report["failed"], 0);
+    assert_eq!(report["gates"].as_array().unwrap().len() as u64, report["passed"].as_u64().unwrap());
+    assert_eq!(keys(&report["gates"][0]), ["name", "value", "bound", "detail", "passed"]);
+    let model = "testdata/odd/one-layer";
+    assert_eq!(json(&["verify", "-m", model, "--reference", model, "--json"])["failed"], 0);
+}
+
+#[test]
+fn a_reference_that_differs_is_exit_3_and_one_that_is_absent_or_cut_is_exit_1() {
+    let model = "testdata/odd/one-layer";
+    let folder = tempfile::tempdir().unwrap();
+    let reference = folder.path().to_str().unwrap();
+    let verify = ["verify", "-m", model, "--reference", reference];
+    assert!(refusal(&verify, 1).contains("tokens.u32"));
+    std::fs::copy(root().join(model).join("tokens.u32"), folder.path().join("tokens.u32")).unwrap();
+    assert!(refusal(&verify, 1).contains("logits.f32"));
+
+    let logits = std::fs::read(root().join(model).join("logits.f32")).unwrap();
+    std::fs::write(folder.path().join("logits.f32"), &logits[..logits.len() - 4]).unwrap();
+    assert!(refusal(&verify, 1).contains("logits.f32"));
+
+    let mut other = logits;
+    other.rotate_left(4);
+    std::fs::write(folder.path().join("logits.f32"), other).unwrap();
+    let out = kipp(&verify).arg("--json").output().unwrap();
+    assert_eq!(code(&out), 3, "{}", stderr(&out));
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(report["failed"].as_u64().unwrap() > 0);
+}
