@@ -1,2 +1,107 @@
-//! `cargo xtask`: what CI runs.
-fn main() {}
+//! `cargo xtask`: what CI runs, and all it runs. `cargo xtask ci` before every push, `cargo xtask full` for the long
+//! forms; `--only NAME` runs one step.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program for a terminal
+
+mod cargo_steps;
+mod exec;
+mod fuzz;
+mod gates;
+mod install;
+mod json;
+mod peer;
+mod pool;
+mod smoke;
+mod steps;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+
+use steps::{Context, Step};
+
+/// Quick ones first, so that a slip shows early.
+const CI: &[Step] = &[
+    Step { name: "fmt", shows: "the code is formatted", run: cargo_steps::fmt, may_skip: &[] },
+    Step { name: "tidy", shows: "the invariants hold", run: tidy::step, may_skip: &["ARCHITECTURE.md"] },
+    Step { name: "clippy", shows: "no lint warns", run: cargo_steps::clippy, may_skip: &[] },
+    Step { name: "docs", shows: "the documentation builds", run: cargo_steps::docs, may_skip: &[] },
+    Step { name: "build", shows: "the build does not warn", run: cargo_steps::build, may_skip: &[] },
+    Step {
+        name: "deny",
+        shows: "licences, duplicates and origins of dependencies",
+        run: cargo_steps::deny,
+        may_skip: &["advisories"],
+    },
+    Step { name: "smoke", shows: "the README's first command talks", run: smoke::step, may_skip: &[] },
+    Step {
+        name: "gates",
+        shows: "the numbers are those of the references, in every kernel class",
+        run: gates::step,
+        may_skip: &["avx2", "avx512"],
+    },
+    Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
+];
+
+/// Steps of the full run only.
+const FULL: &[Step] = &[
+    Step { name: "llama-build", shows: "llama.cpp, the peer, is built", run: peer::build, may_skip: &[] },
+    Step {
+        name: "llama-files",
+        shows: "Kipp and llama.cpp run each other's files",
+        run: peer::files,
+        may_skip: &[],
+    },
+    Step {
+        name: "llama-agree",
+        shows: "llama.cpp chooses the tokens that Kipp does",
+        run: peer::agree,
+        may_skip: &[],
+    },
+    Step {
+        name: "true-shape",
+        shows: "speed at the shape of Qwen3-0.6B",
+        run: peer::true_shape,
+        may_skip: &[],
+    },
+];
+
+const USAGE: &str = "usage: cargo xtask ci|full [--only STEP]";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (full, only) = match args[..] {
+        ["ci"] => (false, None),
+        ["full"] => (true, None),
+        ["ci", "--only", name] => (false, Some(name)),
+        ["full", "--only", name] => (true, Some(name)),
+        _ => bail!("{USAGE}"),
+    };
+    let all: Vec<&Step> = CI.iter().chain(if full { FULL } else { &[] }).collect();
+    let chosen: Vec<&Step> =
+        all.iter().copied().filter(|step| only.is_none_or(|name| name == step.name)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = all.iter().map(|step| step.name).collect();
+        bail!("no such step; the steps are {}", names.join(", "));
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .context("where is the repository?")?;
+    let build_folder =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder));
+    steps::run(&chosen, &Context { root, build_folder, full })
+}

@@ -1,0 +1,168 @@
+//! The numbers: the program's own gates (`kipp verify`) on every checkpoint of the tree, in every kernel class that this
+//! machine has, and the perplexity of the reference text.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cargo_steps::without_warnings;
+use crate::exec::{self, Done};
+use crate::json::Json;
+use crate::pool;
+use crate::steps::{Context, Report};
+
+/// Exit code of `kipp verify` for a gate that is not met.
+const NOT_MET: i32 = 3;
+
+/// The bound on the relative distance between our perplexity and the reference's.
+const PERPLEXITY_BOUND: f64 = 1e-4;
+
+/// `kipp verify` of one model in one kernel class.
+struct Verify {
+    model: String,
+    reference: Option<String>,
+    kernels: &'static str,
+}
+
+pub(crate) fn step(context: &Context) -> Result<Report> {
+    without_warnings(context, &["build", "--release", "-p", "kipp-cli"])?;
+    let mut report = Report::default();
+    let classes = classes(&mut report);
+    let models = models(&context.root)?;
+    let mut runs = Vec::new();
+    for kernels in classes {
+        runs.extend(models.iter().map(|(model, reference)| Verify {
+            model: model.clone(),
+            reference: reference.clone(),
+            kernels,
+        }));
+    }
+    let mut faults = Vec::new();
+    for result in pool::each(&runs, |run| verify(context, run)) {
+        match result {
+            Ok(line) => report.say(line),
+            Err(fault) => faults.push(format!("{fault:#}")),
+        }
+    }
+    for result in pool::each(PERPLEXITIES, |flags| perplexity(context, flags)) {
+        match result {
+            Ok(line) => report.say(line),
+            Err(fault) => faults.push(format!("{fault:#}")),
+        }
+    }
+    if !faults.is_empty() {
+        bail!("{}\n{} of {} gates failed", faults.join("\n"), faults.len(), runs.len() + PERPLEXITIES.len());
+    }
+    Ok(report)
+}
+
+/// Kernel classes of the program that this processor can run; the others are skipped by name.
+fn classes(report: &mut Report) -> Vec<&'static str> {
+    let mut classes = vec!["scalar"];
+    for (name, found) in [("avx2", has_avx2()), ("avx512", has_avx512())] {
+        if found {
+            classes.push(name);
+        } else {
+            report.skip(name, "this processor does not have it");
+        }
+    }
+    classes
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    has_avx2()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx2() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512() -> bool {
+    false
+}
+
+/// Every checkpoint of the tree, with its reference where there is one.
+fn models(root: &Path) -> Result<Vec<(String, Option<String>)>> {
+    let golden = Some("testdata/kipp-tiny".to_owned());
+    let mut models = vec![("kipp-tiny".to_owned(), golden.clone()), ("models/kipp-tiny".to_owned(), golden)];
+    for name in entries(root, "testdata/odd", |path| path.join("config.json").is_file())? {
+        models.push((name.clone(), Some(name)));
+    }
+    for name in entries(root, "testdata/quantized", |path| path.extension().is_some_and(|ext| ext == "gguf"))?
+    {
+        models.push((name, None));
+    }
+    Ok(models)
+}
+
+/// Sorted entries of a folder; an error if none is `wanted`, for then the gate would pass by looking away.
+fn entries(root: &Path, folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root.join(folder)).with_context(|| format!("no folder {folder}"))? {
+        let entry = entry?;
+        if wanted(&entry.path()) {
+            names.push(format!("{folder}/{}", entry.file_name().to_string_lossy()));
+        }
+    }
+    if names.is_empty() {
+        bail!("nothing to verify in {folder}");
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// A line for a model that passes; an error with the whole table for one that does not.
+fn verify(context: &Context, run: &Verify) -> Result<String> {
+    // Runs already divide the processors among them.
+    let mut args = vec!["verify", "--model", &run.model, "--kernels", run.kernels, "--threads", "1"];
+    if let Some(reference) = &run.reference {
+        args.extend(["--reference", reference]);
+    }
+    let done = exec::finish(exec::command(context.kipp(), &args, &context.root))?;
+    let what = format!("{:6}  {}", run.kernels, run.model);
+    match done.code {
+        Some(0) => Ok(format!("{what}: {} ({:.1} s)", last_line(&done), done.took.as_secs_f64())),
+        Some(NOT_MET) => bail!("{what}: a gate is not met\n{}", done.output()),
+        code => {
+            bail!("{what}: `kipp {}` ended with {}\n{}", args.join(" "), exec::ending(code), done.output())
+        }
+    }
+}
+
+/// The verdict that closes the table.
+fn last_line(done: &Done) -> &str {
+    done.stdout.trim_end().lines().last().unwrap_or("no table")
+}
+
+/// The ways to compute the perplexity that must agree with the reference.
+const PERPLEXITIES: &[&[&str]] = &[&["--backend", "oracle"], &["--activations", "f32", "--kv", "f32"]];
+
+fn perplexity(context: &Context, flags: &[&str]) -> Result<String> {
+    let reference = fs::read_to_string(context.root.join("testdata/kipp-tiny/perplexity.json"))?;
+    let expected = Json::parse(&reference)?.number("ppl")?;
+    let mut args = vec!["perplexity", "testdata/kipp-tiny/sampled.u32", "--model", "kipp-tiny", "--ids"];
+    args.extend(["--window", "256", "--json"]);
+    args.extend(flags);
+    let done = exec::succeed(exec::command(context.kipp(), &args, &context.root))?;
+    let found = Json::parse(&done.stdout)?.number("ppl")?;
+    let distance = (found - expected).abs() / expected;
+    let line = format!(
+        "perplexity {}: {found:.6}, reference {expected:.6}, distance {distance:.1e}",
+        flags.join(" ")
+    );
+    // Also false for a perplexity that is no number.
+    if distance <= PERPLEXITY_BOUND { Ok(line) } else { bail!("{line}, bound {PERPLEXITY_BOUND:.0e}") }
+}

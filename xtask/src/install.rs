@@ -1,0 +1,104 @@
+//! The tools that our steps need and a fresh machine lacks, installed by name, and only when absent.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::exec;
+use crate::steps::Context;
+
+/// The cargo-deny that `deny.toml` is written for.
+const CARGO_DENY: &str = "0.20.2";
+
+/// `cargo deny`, built once a machine. It runs for seconds and is built for minutes, so it is built fast, not optimized:
+/// 3.5 minutes of processor time instead of over 10.
+pub(crate) fn cargo_deny(context: &Context) -> Result<()> {
+    let found = exec::finish(exec::cargo(&["deny", "--version"], &context.root))?;
+    if found.code == Some(0) {
+        return Ok(());
+    }
+    println!("   building cargo-deny {CARGO_DENY}, which this machine lacks");
+    let args = ["install", "--locked", "--no-default-features", "--version", CARGO_DENY, "cargo-deny"];
+    let mut install = exec::cargo(&args, &context.root);
+    install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    install.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    install.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    install.env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+    exec::succeed(install).map(drop)
+}
+
+/// A C++ compiler: libFuzzer and llama.cpp are written in it.
+pub(crate) fn cxx(context: &Context) -> Result<()> {
+    debian(context, "c++", "g++")
+}
+
+/// A Debian package that brings `program`.
+fn debian(context: &Context, program: &str, package: &str) -> Result<()> {
+    if on_path(program).is_some() {
+        return Ok(());
+    }
+    println!("   installing Debian's {package}, which this machine lacks");
+    exec::succeed(exec::command("apt-get", &["update", "-q"], &context.root))?;
+    let mut install =
+        exec::command("apt-get", &["install", "-q", "-y", "--no-install-recommends", package], &context.root);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    exec::succeed(install).map(drop)
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Python packages from PyPI in a folder of our own under `target/`: the machine's Python stays as it is.
+pub(crate) struct Python {
+    folder: PathBuf,
+}
+
+impl Python {
+    /// Installs what of `packages` is absent.
+    pub(crate) fn with(context: &Context, packages: &[&str]) -> Result<Self> {
+        let folder = context.target("tools/python");
+        let missing: Vec<&str> = packages.iter().copied().filter(|package| !has(&folder, package)).collect();
+        if !missing.is_empty() {
+            println!("   installing from PyPI: {}", missing.join(", "));
+            let mut pip =
+                exec::command("python3", &["-m", "pip", "install", "--quiet", "--target"], &context.root);
+            pip.arg(&folder).args(missing);
+            exec::succeed(pip)?;
+        }
+        Ok(Self { folder })
+    }
+
+    /// A program that one of these packages brings.
+    pub(crate) fn program(&self, name: &str, args: &[&str], dir: &Path) -> Result<Command> {
+        let program = self.folder.join("bin").join(name);
+        if !program.is_file() {
+            bail!("PyPI's package brought no {}", program.display());
+        }
+        let mut command = exec::command(program, args, dir);
+        command.env("PYTHONPATH", &self.folder);
+        Ok(command)
+    }
+
+    /// The folder of these packages' programs.
+    pub(crate) fn bin(&self) -> PathBuf {
+        self.folder.join("bin")
+    }
+}
+
+/// Whether pip has unpacked a package here: it leaves a folder `name-version.dist-info`.
+fn has(folder: &Path, package: &str) -> bool {
+    let name = package.split(['=', '<', '>']).next().unwrap_or(package).replace('-', "_").to_lowercase();
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let entry = entry.file_name().to_string_lossy().to_lowercase();
+        entry.ends_with(".dist-info") && entry.starts_with(&format!("{name}-"))
+    })
+}
+
+/// Makes a folder and those above it.
+pub(crate) fn folder(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))
+}
