@@ -3,6 +3,7 @@
 mod binding;
 mod broken;
 pub(crate) mod build;
+mod cases;
 mod hostile;
 mod raw;
 
