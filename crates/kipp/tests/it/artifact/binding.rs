@@ -66,7 +66,7 @@ fn absent_keys_that_change_the_numbers_are_refused_by_name() {
     ] {
         match open(&without(key), &build::weights(false), Scheme::Bf16) {
             Err(ArtifactError::Gguf { error: GgufError::MissingKey { key: found }, .. }) => {
-                assert_eq!(&found, key)
+                assert_eq!(&found, key);
             }
             other => panic!("{key}: {other:?}"),
         }
