@@ -42,7 +42,8 @@ fn power_of_two<I: Isa>(isa: I, n: I::I32) -> I::F32 {
     isa.as_f32(isa.shl(isa.add_words(n, isa.splat_word(127)), 23))
 }
 
-/// e to the power of one value, the formula of [`exp`] step by step.
+/// e to the power of one value, step by step the formula of the lanes. Of 0 exactly 1, of NaN NaN, under -104 zero,
+/// over 88.73 infinity; else within 2 units in the last place.
 #[inline(always)]
 pub fn exp_one(x: f32) -> f32 {
     let x = if HIGH < x { HIGH } else { x };

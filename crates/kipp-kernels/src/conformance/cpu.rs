@@ -13,7 +13,7 @@ use crate::tile::{PANEL_ROWS, TileLayout, Tiles, prepare_panel};
 pub fn prepare(case: &ProductCase) -> Option<(TileLayout, Vec<u8>)> {
     let layout = TileLayout::new(case.scheme, case.rows, case.cols)?;
     let mut tiles = vec![0; layout.bytes()];
-    for (panel, dst) in tiles.chunks_mut(layout.panel_bytes()).enumerate() {
+    for (panel, dst) in tiles.chunks_mut(layout.panel_bytes().max(1)).enumerate() {
         prepare_panel(&layout, &case.weights, panel, dst);
     }
     Some((layout, tiles))
