@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{GATE_TOKENS, Gate, GateError, Subject, all_logits, gate_tokens};
 use crate::backend::BackendInfo;
-use crate::kv::KvScheme;
 
-/// Frozen fingerprints by [`key`]; changed only in a commit that says why.
+/// Frozen fingerprints by key; changed only in a commit that says why.
 const FROZEN: &str = include_str!("../../../../testdata/fingerprints.json");
 
 /// Tokens a step of the fingerprint.
@@ -45,11 +44,16 @@ pub fn fingerprint(logits: &[Vec<f32>]) -> u64 {
     hash.value()
 }
 
-pub(super) fn gates(subject: &Subject<'_>) -> Result<Vec<Gate>, GateError> {
+/// The fingerprint of the model under test, as `testdata/fingerprints.json` holds it: key and value.
+pub fn measure(subject: &Subject<'_>) -> Result<(String, String), GateError> {
     let tokens = gate_tokens(subject.spec.vocab_size, GATE_TOKENS);
     let mut model = (subject.load)(subject.variant(GATE_TOKENS, 1))?;
     let found = format!("{:016x}", fingerprint(&all_logits(model.as_mut(), &tokens, CHUNK)?));
-    let key = key(subject, &model.describe());
+    Ok((key(subject, &model.describe()), found))
+}
+
+pub(super) fn gates(subject: &Subject<'_>) -> Result<Vec<Gate>, GateError> {
+    let (key, found) = measure(subject)?;
     let frozen: BTreeMap<String, String> = serde_json::from_str(FROZEN).unwrap_or_default();
     Ok(vec![match frozen.get(&key) {
         None => Gate::at_most("fingerprint", 0.0, 0.0, format!("{found}, none frozen for {key}")),
@@ -62,10 +66,6 @@ pub(super) fn gates(subject: &Subject<'_>) -> Result<Vec<Gate>, GateError> {
 
 /// Model, scheme, kernel class, activations and KV: everything that may change a bit.
 fn key(subject: &Subject<'_>, info: &BackendInfo) -> String {
-    let kv = match subject.kv {
-        KvScheme::F32 => "f32",
-        KvScheme::Bf16 => "bf16",
-    };
     let (id, scheme) = (subject.artifact.id(), subject.artifact.scheme().name());
-    format!("{id} {scheme} {} {} {} kv:{kv}", info.name, info.kernels, info.activations)
+    format!("{id} {scheme} {} {} {} kv:{}", info.name, info.kernels, info.activations, subject.kv.name())
 }

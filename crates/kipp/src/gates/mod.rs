@@ -4,11 +4,12 @@
 mod compare;
 mod fingerprint;
 mod invariance;
+mod operators;
 mod oracle;
 mod reference;
 
 pub use compare::{Comparison, nmse};
-pub use fingerprint::{Fnv, fingerprint};
+pub use fingerprint::{Fnv, fingerprint, measure as measure_fingerprint};
 pub use reference::{Reference, ReferenceError};
 
 use kipp_kernels::Activations;
@@ -147,6 +148,7 @@ pub fn run(
         new.iter().for_each(&mut *seen);
         gates.extend(new);
     };
+    add(operators::gates(&(subject.load)(subject.variant(1, 1))?.describe()));
     if let Some(reference) = reference {
         add(reference::gates(subject, reference)?);
     }

@@ -18,7 +18,7 @@ fn odd_shapes_agree_with_transformers() {
             continue;
         }
         let folder = format!("testdata/odd/{name}");
-        let artifact = Artifact::open(&repository(&folder)).unwrap();
+        let artifact = Artifact::open(repository(&folder)).unwrap();
         let tokens = read_u32(&format!("{folder}/tokens.u32"));
         let last = vec![read_f32(&format!("{folder}/logits.f32"))];
         let all_path = format!("{folder}/logits-all.f32");
@@ -39,7 +39,7 @@ fn odd_shapes_agree_with_transformers() {
 
 #[test]
 fn kipp_tiny_agrees_with_transformers_step_by_step() {
-    let artifact = Artifact::open(&repository("models/kipp-tiny")).unwrap();
+    let artifact = Artifact::open(repository("models/kipp-tiny")).unwrap();
     let manifest = std::fs::read_to_string(repository("testdata/kipp-tiny/manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     for case in manifest["cases"].as_array().unwrap() {
