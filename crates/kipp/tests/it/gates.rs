@@ -92,10 +92,8 @@ fn regenerate_frozen() {
             let subject = subject(&artifact, &load);
             fingerprints.extend([gates::measure_fingerprint(&subject).unwrap()]);
         }
-        if !first.contains_key(&path) {
-            let value = as_chosen(&run_gates(&path, None, KernelClass::best()));
-            first.insert(path, format!("{value:e}"));
-        }
+        let measure = || format!("{:e}", as_chosen(&run_gates(&path, None, KernelClass::best())));
+        first.entry(path.clone()).or_insert_with(measure);
     }
     for (path, values) in [("testdata/fingerprints.json", fingerprints), ("testdata/first-nmse.json", first)]
     {
