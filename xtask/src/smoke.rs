@@ -58,14 +58,15 @@ fn readme_command(context: &Context) -> Result<String> {
     Ok(format!("README's first command, {:.1} s: {start}...", done.took.as_secs_f64()))
 }
 
-/// The first line in a code block that is no comment; a prompt sign before it is dropped.
+/// The first line in a code block that is no comment, without a comment behind it or a prompt sign before it.
 fn first_command(readme: &str) -> Option<&str> {
     let mut inside = false;
     for line in readme.lines().map(str::trim) {
         if line.starts_with("```") {
             inside = !inside;
         } else if inside && !line.is_empty() && !line.starts_with('#') {
-            return Some(line.trim_start_matches("$ "));
+            let command = line.split_once(" # ").map_or(line, |(command, _)| command);
+            return Some(command.trim_end().trim_start_matches("$ "));
         }
     }
     None
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn the_first_command_is_found() {
         assert_eq!(
-            first_command("# A\n`x`\n```sh\n# try\n$ cargo run\ncargo test\n```\n"),
+            first_command("# A\n`x`\n```sh\n# try\n$ cargo run   # builds\ncargo test\n```\n"),
             Some("cargo run")
         );
         assert_eq!(first_command("no code"), None);

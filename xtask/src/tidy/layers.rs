@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::paths::{Path, from_root, written_out};
+use super::rooms::MAP;
 use super::source::Source;
 use super::tree::Tree;
 
 const ENGINE: &str = "crates/kipp/src/";
 
-/// Bottom to top; rooms in one line may use each other.
+/// Bottom to top, as ARCHITECTURE.md gives them; rooms in one line may use each other.
 const ORDER: &[&[&str]] = &[
     &["token"],
     &["spec"],
@@ -18,11 +19,11 @@ const ORDER: &[&[&str]] = &[
     &["tokenizer"],
     &["chat"],
     &["kv"],
-    &["oracle"],
-    &["batch"],
     &["sampling"],
+    &["batch"],
     &["answer"],
-    &["model", "backend"],
+    &["oracle"],
+    &["backend", "model"],
     &["session"],
     &["perplexity"],
     &["convert"],
@@ -56,6 +57,20 @@ pub(super) fn arrows(tree: &Tree) -> Vec<String> {
         }
     }
     faults
+}
+
+/// The order of rooms that ARCHITECTURE.md gives in its paragraph `Rooms of ...` is the one checked here.
+pub(super) fn told(tree: &Tree) -> Vec<String> {
+    let document = tree.text(MAP);
+    let Some(at) = document.find("\nRooms of ") else { return Vec::new() };
+    let paragraph = document[at + 1..].split("\n\n").next().unwrap_or("");
+    let told: Vec<&str> =
+        paragraph.split('`').skip(1).step_by(2).filter(|word| height(word).is_some()).collect();
+    let checked: Vec<&str> = ORDER.iter().flat_map(|rooms| rooms.iter().copied()).collect();
+    if told == checked {
+        return Vec::new();
+    }
+    vec![format!("{MAP}: the rooms are told as {}, but checked as {}", told.join(" "), checked.join(" "))]
 }
 
 /// `crates/kipp/src/kv/pool.rs` is in the modules kv, pool.

@@ -6,7 +6,7 @@ use super::tree::Tree;
 const OWN: &[(&str, &[&str])] = &[
     ("crates/kipp-kernels", &[]),
     ("crates/kipp", &["kipp-kernels"]),
-    ("crates/kipp-cli", &["kipp"]),
+    ("crates/kipp-cli", &["kipp", "kipp-kernels"]), // the names of kernel classes, for its flags
     ("xtask", &[]),
     ("fuzz", &["kipp"]),
 ];

@@ -1,5 +1,5 @@
-//! ARCHITECTURE.md and the tree tell the same story: every path that the document lists exists, and every room of the
-//! two library crates is listed.
+//! ARCHITECTURE.md and the tree tell the same story: every path that the document lists and every file that it names
+//! exists, and every room of the two library crates is named.
 
 use std::collections::BTreeSet;
 
@@ -8,55 +8,69 @@ use super::tree::Tree;
 /// The document with the map of the tree, one path at the start of a line.
 pub(super) const MAP: &str = "ARCHITECTURE.md";
 
-/// Folders whose direct children must each be listed.
-const OPEN: &[&str] = &["crates/kipp-kernels/src/", "crates/kipp/src/"];
+/// The engine: each of its rooms must be named.
+const ENGINE: &str = "crates/kipp/src/";
 
-/// Folders that must be listed, not their children.
-const CLOSED: &[&str] = &["crates/kipp-cli/src/", "xtask/src/", "fuzz/fuzz_targets/"];
+/// The kernels: each of their folders must be named.
+const KERNELS: &str = "crates/kipp-kernels/src/";
+
+/// Folders that must have a line of their own.
+const LISTED: &[&str] =
+    &["crates/kipp-kernels/src/", "crates/kipp/src/", "crates/kipp-cli/src/", "xtask/src/", "fuzz/"];
 
 pub(super) fn named(tree: &Tree) -> Vec<String> {
-    if !tree.paths.iter().any(|path| path == MAP) {
-        return Vec::new();
-    }
     compare(&tree.text(MAP), &tree.paths)
 }
 
-/// Paths in the document without a file, and rooms in the tree without a line.
+/// Paths and file names in the document without a file, and rooms in the tree without a word.
 fn compare(document: &str, paths: &[String]) -> Vec<String> {
-    let listed: Vec<(usize, &str)> = document
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| ["crates/", "xtask/", "fuzz/"].iter().any(|start| line.starts_with(start)))
-        .filter_map(|(index, line)| Some((index, line.split_whitespace().next()?)))
-        .collect();
     let mut faults = Vec::new();
-    for (index, path) in &listed {
-        let folder = format!("{}/", path.trim_end_matches('/'));
-        if !paths.iter().any(|found| found == path || found.starts_with(&folder)) {
-            faults.push(format!("{MAP}:{}: {path} is not in the tree", index + 1));
+    let mut named = BTreeSet::new();
+    let mut listed = BTreeSet::new();
+    for (index, line) in document.lines().enumerate() {
+        let path = line.split_whitespace().next().unwrap_or("").trim_end_matches('/');
+        if ["crates/", "xtask/", "fuzz/"].iter().any(|start| line.starts_with(start)) {
+            listed.insert(path);
+            named.insert(path.rsplit('/').next().unwrap_or(path));
+            if !paths.iter().any(|found| found == path || found.starts_with(&format!("{path}/"))) {
+                faults.push(format!("{MAP}:{}: {path} is not in the tree", index + 1));
+            }
+        }
+        for word in line.split('`').skip(1).step_by(2) {
+            named.insert(word.trim_end_matches('/').trim_end_matches(".rs"));
+            if word.ends_with(".rs")
+                && !paths.iter().any(|path| format!("/{path}").ends_with(&format!("/{word}")))
+            {
+                faults.push(format!("{MAP}:{}: no file is called {word}", index + 1));
+            }
         }
     }
-    for room in rooms(paths) {
-        if !listed.iter().any(|(_, path)| path.trim_end_matches('/') == room) {
-            faults.push(format!("{room}: no line of {MAP} begins with this path"));
+    for (room, folder) in rooms(paths) {
+        if !named.contains(room.as_str()) {
+            faults.push(format!("{folder}{room}: {MAP} does not name this room"));
+        }
+    }
+    for folder in LISTED.iter().filter(|folder| paths.iter().any(|path| path.starts_with(**folder))) {
+        if !listed.contains(folder.trim_end_matches('/')) {
+            faults.push(format!("{folder}: no line of {MAP} begins with this path"));
         }
     }
     faults
 }
 
-/// What must be listed, without a closing slash.
-fn rooms(paths: &[String]) -> BTreeSet<String> {
+/// What must be named: the modules of the engine, the folders of the kernels.
+fn rooms(paths: &[String]) -> BTreeSet<(String, &'static str)> {
     let mut rooms = BTreeSet::new();
     for path in paths {
-        for folder in OPEN {
-            if let Some(child) = path.strip_prefix(folder).and_then(|inside| inside.split('/').next()) {
-                rooms.insert(format!("{folder}{child}"));
-            }
+        if let Some(inside) = path.strip_prefix(ENGINE) {
+            let room = inside.split(['/', '.']).next().unwrap_or(inside);
+            rooms.insert((room.to_owned(), ENGINE));
         }
-        for folder in CLOSED.iter().filter(|folder| path.starts_with(**folder)) {
-            rooms.insert(folder.trim_end_matches('/').to_owned());
+        if let Some((room, _)) = path.strip_prefix(KERNELS).and_then(|inside| inside.split_once('/')) {
+            rooms.insert((room.to_owned(), KERNELS));
         }
     }
+    rooms.remove(&("lib".to_owned(), ENGINE));
     rooms
 }
 
@@ -66,15 +80,23 @@ mod tests {
 
     #[test]
     fn both_sides_are_compared() {
-        let paths =
-            ["crates/kipp/src/kv/mod.rs", "crates/kipp/src/token.rs", "xtask/src/main.rs"].map(str::to_owned);
-        let document =
-            "# Map\n```\ncrates/kipp/src/kv/  blocks\ncrates/kipp/src/cellar.rs\nxtask/src/ ours\n```\n";
+        let paths = [
+            "crates/kipp/src/lib.rs",
+            "crates/kipp/src/kv/mod.rs",
+            "crates/kipp/src/token.rs",
+            "crates/kipp/src/spec.rs",
+            "crates/kipp-kernels/src/tile/mod.rs",
+            "xtask/src/main.rs",
+        ];
+        let document = "# Map\n`spec.rs` and `tile.rs`\n```\ncrates/kipp/src/\ncrates/kipp/src/kv/  blocks\n\
+                        crates/kipp/src/cellar.rs\nxtask/src/ ours\n```\n";
         assert_eq!(
-            compare(document, &paths),
+            compare(document, &paths.map(str::to_owned)),
             [
-                "ARCHITECTURE.md:4: crates/kipp/src/cellar.rs is not in the tree",
-                "crates/kipp/src/token.rs: no line of ARCHITECTURE.md begins with this path"
+                "ARCHITECTURE.md:2: no file is called tile.rs",
+                "ARCHITECTURE.md:6: crates/kipp/src/cellar.rs is not in the tree",
+                "crates/kipp/src/token: ARCHITECTURE.md does not name this room",
+                "crates/kipp-kernels/src/: no line of ARCHITECTURE.md begins with this path",
             ]
         );
     }
