@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use kipp::TokenId;
-use kipp::batch::{Answer, Ask, Batch, Outputs};
+use kipp::batch::{Answer, Ask};
 use kipp::session::Session;
 use serde::Serialize;
 
@@ -98,22 +98,15 @@ fn write_all(
     out: &mut OutputFile,
 ) -> anyhow::Result<usize> {
     let rows = (STEP_LOGITS_BYTES / (vocab_size * size_of::<f32>())).clamp(1, loaded.forward.max_rows());
-    let (mut table, mut outputs, mut start) = (loaded.pool.table(), Outputs::default(), 0);
+    let mut session = Session::new(&mut *loaded.forward, &loaded.pool);
     for step in ids.chunks(rows) {
-        let zero = table.reserve(start + step.len())?.to_vec();
-        let mut batch = Batch { zero, ..Batch::default() };
-        batch.push(step, start, table.blocks(), Ask::Logits);
-        batch.asks.fill(Ask::Logits);
-        loaded.forward.submit(&batch)?;
-        loaded.forward.wait(&mut outputs)?;
-        for (_, answer) in &outputs.answers {
+        for answer in session.evaluate(step, |_| Ask::Logits)? {
             if let Answer::Logits(logits) = answer {
-                write_row(logits, out)?;
+                write_row(&logits, out)?;
             }
         }
-        start += step.len();
     }
-    Ok(start)
+    Ok(session.len())
 }
 
 fn write_row(logits: &[f32], out: &mut OutputFile) -> anyhow::Result<()> {

@@ -188,7 +188,7 @@ impl Batch {
                 return Err(BatchError::Uncovered);
             }
             next = s.rows.end;
-            let needed = (s.start + s.rows.len()).div_ceil(BLOCK_TOKENS);
+            let needed = s.start.saturating_add(s.rows.len()).div_ceil(BLOCK_TOKENS);
             if s.table.len() < needed {
                 return Err(BatchError::Table { segment, needed, found: s.table.len() });
             }

@@ -1,9 +1,9 @@
 //! Perplexity: how well a model predicts a text, in non-overlapping windows.
 
-use crate::backend::BackendError;
-use crate::batch::{Answer, Ask, Batch, Outputs};
-use crate::kv::{KvError, KvPool};
+use crate::batch::{Answer, Ask};
+use crate::kv::KvPool;
 use crate::model::Forward;
+use crate::session::{Session, SessionError};
 use crate::token::TokenId;
 
 /// Why a perplexity cannot be had.
@@ -15,12 +15,9 @@ pub enum PerplexityError {
     /// Fewer than two tokens score nothing.
     #[error("{0} tokens leave nothing to score; the first of a window has no prediction")]
     TooShort(usize),
-    /// The KV cache does not hold a window.
+    /// The KV cache does not hold a window, or the model failed.
     #[error(transparent)]
-    Kv(#[from] KvError),
-    /// The model failed.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
+    Session(#[from] SessionError),
 }
 
 /// The result, with its protocol.
@@ -73,24 +70,13 @@ fn score_window(
     tokens: &[TokenId],
     per_token: &mut Vec<f64>,
 ) -> Result<(), PerplexityError> {
-    let mut table = pool.table();
-    let mut outputs = Outputs::default();
-    let mut start = 0;
     // The last token predicts nothing inside the window, so it is not evaluated.
-    for step in tokens[..tokens.len() - 1].chunks(model.max_rows()) {
-        let zero = table.reserve(start + step.len())?.to_vec();
-        let mut batch = Batch { zero, ..Batch::default() };
-        batch.push(step, start, table.blocks(), Ask::Nothing);
-        let targets = &tokens[start + 1..][..step.len()];
-        batch.asks = targets.iter().map(|target| Ask::LogProb(*target)).collect();
-        model.submit(&batch)?;
-        model.wait(&mut outputs)?;
-        per_token.extend(outputs.answers.iter().filter_map(|(_, answer)| match answer {
-            Answer::LogProb(log_prob) => Some(-log_prob),
-            _ => None,
-        }));
-        start += step.len();
-    }
+    let context = &tokens[..tokens.len() - 1];
+    let answers = Session::new(model, pool).evaluate(context, |i| Ask::LogProb(tokens[i + 1]))?;
+    per_token.extend(answers.iter().filter_map(|answer| match answer {
+        Answer::LogProb(log_prob) => Some(-log_prob),
+        _ => None,
+    }));
     Ok(())
 }
 

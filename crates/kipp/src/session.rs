@@ -1,7 +1,7 @@
 //! One sequence: append tokens, get the logits of the last one.
 
 use crate::backend::BackendError;
-use crate::batch::{Ask, Batch, Outputs};
+use crate::batch::{Answer, Ask, Batch, Outputs};
 use crate::kv::{BlockTable, KvError, KvPool};
 use crate::model::Forward;
 use crate::token::TokenId;
@@ -26,26 +26,46 @@ pub struct Session<'m> {
     table: BlockTable,
     len_tokens: usize,
     outputs: Outputs,
+    /// Of the last token appended. `[vocab_size]`
+    logits: Vec<f32>,
 }
 
 impl<'m> Session<'m> {
     /// An empty sequence; its blocks come from `pool`, which counts those of `model`.
     pub fn new(model: &'m mut dyn Forward, pool: &KvPool) -> Session<'m> {
-        Session { model, table: pool.table(), len_tokens: 0, outputs: Outputs::default() }
+        Session { model, table: pool.table(), len_tokens: 0, outputs: Outputs::default(), logits: Vec::new() }
     }
 
-    /// Appends tokens, in steps of as many rows as the model takes, and returns the logits of the last one
-    /// (`[vocab_size]`). On an error the sequence is what it was before.
+    /// Appends tokens and returns the logits of the last one (`[vocab_size]`). On an error the sequence is what it was
+    /// before.
     pub fn append(&mut self, tokens: &[TokenId]) -> Result<&mut [f32], SessionError> {
-        if tokens.is_empty() {
-            return Err(SessionError::Empty);
+        let last = tokens.len().wrapping_sub(1);
+        let mut answers = self.evaluate(tokens, |i| if i == last { Ask::Logits } else { Ask::Nothing })?;
+        match answers.pop() {
+            Some(Answer::Logits(logits)) => self.logits = logits,
+            _ => return Err(SessionError::Empty),
         }
+        Ok(&mut self.logits)
+    }
+
+    /// Appends tokens, in steps of as many rows as the model takes; token `i` of them is asked for `ask(i)`, and the
+    /// answers come back in order. On an error the sequence is what it was before.
+    pub fn evaluate(
+        &mut self,
+        tokens: &[TokenId],
+        ask: impl Fn(usize) -> Ask,
+    ) -> Result<Vec<Answer>, SessionError> {
         let before = self.len_tokens;
-        if let Err(error) = self.evaluate(tokens) {
-            self.truncate(before);
-            return Err(error);
+        let mut answers = Vec::new();
+        for step in tokens.chunks(self.model.max_rows().max(1)) {
+            let first = self.len_tokens - before;
+            let asks = (first..first + step.len()).map(&ask).collect();
+            if let Err(error) = self.step(step, asks, &mut answers) {
+                self.truncate(before);
+                return Err(error);
+            }
         }
-        self.outputs.last_logits().map(Vec::as_mut_slice).ok_or(SessionError::Empty)
+        Ok(answers)
     }
 
     /// Forgets all but the first `len_tokens` tokens.
@@ -64,18 +84,20 @@ impl<'m> Session<'m> {
         self.len_tokens == 0
     }
 
-    fn evaluate(&mut self, tokens: &[TokenId]) -> Result<(), SessionError> {
-        let steps = tokens.chunks(self.model.max_rows());
-        let last = steps.len() - 1;
-        for (index, step) in steps.enumerate() {
-            let zero = self.table.reserve(self.len_tokens + step.len())?.to_vec();
-            let mut batch = Batch { zero, ..Batch::default() };
-            let ask = if index == last { Ask::Logits } else { Ask::Nothing };
-            batch.push(step, self.len_tokens, self.table.blocks(), ask);
-            self.model.submit(&batch)?;
-            self.model.wait(&mut self.outputs)?;
-            self.len_tokens += step.len();
-        }
+    fn step(
+        &mut self,
+        tokens: &[TokenId],
+        asks: Vec<Ask>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), SessionError> {
+        let zero = self.table.reserve(self.len_tokens + tokens.len())?.to_vec();
+        let mut batch = Batch { zero, ..Batch::default() };
+        batch.push(tokens, self.len_tokens, self.table.blocks(), Ask::Nothing);
+        batch.asks = asks;
+        self.model.submit(&batch)?;
+        self.model.wait(&mut self.outputs)?;
+        answers.extend(self.outputs.answers.drain(..).map(|(_, answer)| answer));
+        self.len_tokens += tokens.len();
         Ok(())
     }
 }

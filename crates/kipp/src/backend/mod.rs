@@ -48,6 +48,9 @@ pub enum BackendError {
     /// A wait without a submitted step.
     #[error("no step was submitted")]
     NothingPending,
+    /// A step submitted before the last one was waited for.
+    #[error("the last step was not waited for")]
+    StillPending,
 }
 
 /// What was chosen, for people and for records.

@@ -2,18 +2,33 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{GATE_TOKENS, Gate, GateError, Subject, all_logits, gate_tokens};
+use crate::artifact::Weights;
 use crate::backend::BackendInfo;
 
-/// Frozen fingerprints by key; changed only in a commit that says why.
+/// Frozen fingerprints; changed only in a commit that says why.
 const FROZEN: &str = include_str!("../../../../testdata/fingerprints.json");
+
+/// Weight bytes up to which a file can have frozen fingerprints. Larger ones are not hashed: none is frozen.
+const FROZEN_BYTES: usize = 64 << 20;
+
+/// The fingerprints of one file: a file is its weights, whatever its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    /// FNV-1a 64 over the stored bytes of all matrices, in the order of the forward pass, in hexadecimal.
+    pub weights: String,
+    /// Kernel class, activations and KV scheme: the fingerprint of the logits, in hexadecimal.
+    pub logits: BTreeMap<String, String>,
+}
 
 /// Tokens a step of the fingerprint.
 const CHUNK: usize = 32;
 
 /// FNV-1a, 64 bits (Fowler, Noll, Vo).
 #[derive(Clone, Copy, Debug)]
-pub struct Fnv(u64);
+struct Fnv(u64);
 
 impl Default for Fnv {
     fn default() -> Fnv {
@@ -23,20 +38,20 @@ impl Default for Fnv {
 
 impl Fnv {
     /// Takes in bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
+    fn update(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 
     /// The hash of all bytes so far.
-    pub fn value(self) -> u64 {
+    fn value(self) -> u64 {
         self.0
     }
 }
 
 /// FNV-1a over the little-endian f32 bytes of all logits of the gates' ids, evaluated in chunks of 32.
-pub fn fingerprint(logits: &[Vec<f32>]) -> u64 {
+fn fingerprint(logits: &[Vec<f32>]) -> u64 {
     let mut hash = Fnv::default();
     for value in logits.iter().flatten() {
         hash.update(&value.to_le_bytes());
@@ -44,28 +59,43 @@ pub fn fingerprint(logits: &[Vec<f32>]) -> u64 {
     hash.value()
 }
 
-/// The fingerprint of the model under test, as `testdata/fingerprints.json` holds it: key and value.
-pub fn measure(subject: &Subject<'_>) -> Result<(String, String), GateError> {
+/// The fingerprint of the model under test: its weights, its class, and the one entry that a frozen file would have.
+pub fn measure(subject: &Subject<'_>) -> Result<Frozen, GateError> {
     let tokens = gate_tokens(subject.spec.vocab_size, GATE_TOKENS);
     let mut model = (subject.load)(subject.variant(GATE_TOKENS, 1))?;
     let found = format!("{:016x}", fingerprint(&all_logits(model.as_mut(), &tokens, CHUNK)?));
-    Ok((key(subject, &model.describe()), found))
+    let BackendInfo { name, kernels, activations, .. } = model.describe();
+    let class = format!("{name} {kernels} {activations} kv:{}", subject.kv.name());
+    Ok(Frozen { weights: identity(&subject.artifact.weights()), logits: BTreeMap::from([(class, found)]) })
+}
+
+/// What is frozen, by the path of the file that it was measured on.
+pub fn frozen() -> Result<BTreeMap<String, Frozen>, serde_json::Error> {
+    serde_json::from_str(FROZEN)
 }
 
 pub(super) fn gates(subject: &Subject<'_>) -> Result<Vec<Gate>, GateError> {
-    let (key, found) = measure(subject)?;
-    let frozen: BTreeMap<String, String> = serde_json::from_str(FROZEN).unwrap_or_default();
-    Ok(vec![match frozen.get(&key) {
-        None => Gate::at_most("fingerprint", 0.0, 0.0, format!("{found}, none frozen for {key}")),
-        Some(frozen) => {
-            let differs = f64::from(u8::from(*frozen != found));
-            Gate::at_most("fingerprint", 0.0, differs, format!("{found}, frozen {frozen} for {key}"))
-        }
-    }])
+    let Frozen { weights, logits } = measure(subject)?;
+    // A file that cannot be parsed would be an empty list: a test reads it through `frozen`.
+    let frozen = frozen().unwrap_or_default();
+    let of_these_weights = frozen.values().find(|file| file.weights == weights);
+    let gate =
+        |(class, found): (String, String)| match of_these_weights.and_then(|file| file.logits.get(&class)) {
+            None => Gate::at_most("fingerprint", 0.0, 0.0, format!("{found}, none frozen for {class}")),
+            Some(frozen) => {
+                let differs = f64::from(u8::from(*frozen != found));
+                Gate::at_most("fingerprint", 0.0, differs, format!("{found}, frozen {frozen} for {class}"))
+            }
+        };
+    Ok(logits.into_iter().map(gate).collect())
 }
 
-/// Model, scheme, kernel class, activations and KV: everything that may change a bit.
-fn key(subject: &Subject<'_>, info: &BackendInfo) -> String {
-    let (id, scheme) = (subject.artifact.id(), subject.artifact.scheme().name());
-    format!("{id} {scheme} {} {} {} kv:{}", info.name, info.kernels, info.activations, subject.kv.name())
+fn identity(weights: &Weights<'_>) -> String {
+    let bytes: usize = weights.matrices().map(|matrix| matrix.bytes.len()).sum();
+    if bytes > FROZEN_BYTES {
+        return "not hashed".to_owned();
+    }
+    let mut hash = Fnv::default();
+    weights.matrices().for_each(|matrix| hash.update(matrix.bytes));
+    format!("{:016x}", hash.value())
 }

@@ -2,10 +2,11 @@
 //! change a single bit of a sequence's logits.
 
 use super::compare::bits_that_differ;
-use super::{Gate, GateError, Subject, Variant, all_logits, evaluate, gate_tokens};
+use super::{Gate, GateError, Subject, Variant, all_logits, evaluate, gate_tokens, logits_of};
 use crate::batch::{Ask, Batch};
 use crate::kv::{BLOCK_TOKENS, BlockId, KvPool};
 use crate::model::Forward;
+use crate::session::{Session, SessionError};
 use crate::token::TokenId;
 
 /// Over several blocks and matrix tiles, with tails everywhere.
@@ -56,7 +57,7 @@ fn in_company(model: &mut dyn Forward, tokens: &[TokenId]) -> Result<Vec<Vec<f32
     let mut batch = Batch::default();
     for sequence in [&others[..1], &others[..40], tokens, &others[..tokens.len()]] {
         let mut table = pool.table();
-        batch.zero.extend(table.reserve(sequence.len())?);
+        batch.zero.extend(table.reserve(sequence.len()).map_err(SessionError::from)?);
         batch.push(sequence, 0, table.blocks(), Ask::Nothing);
         tables.push(table);
     }
@@ -68,22 +69,11 @@ fn in_company(model: &mut dyn Forward, tokens: &[TokenId]) -> Result<Vec<Vec<f32
 /// After 45 tokens 20 others are appended and forgotten again; their blocks are kept and written over.
 fn resumed(model: &mut dyn Forward, tokens: &[TokenId]) -> Result<Vec<Vec<f32>>, GateError> {
     let pool = KvPool::new(model.kv_blocks());
-    let mut table = pool.table();
-    let mut logits = Vec::new();
-    let others: Vec<TokenId> = tokens.iter().rev().copied().collect();
-    for (start, step, kept) in
-        [(0, &tokens[..45], true), (45, &others[..20], false), (45, &tokens[45..], true)]
-    {
-        let zero = table.reserve(start + step.len())?.to_vec();
-        let mut batch = Batch { zero, ..Batch::default() };
-        batch.push(step, start, table.blocks(), Ask::Nothing);
-        batch.asks.fill(Ask::Logits);
-        let answers = evaluate(model, &batch)?;
-        if kept {
-            logits.extend(answers);
-        } else {
-            table.truncate(start);
-        }
-    }
-    Ok(logits)
+    let mut session = Session::new(model, &pool);
+    let others: Vec<TokenId> = tokens.iter().rev().copied().take(20).collect();
+    let mut answers = session.evaluate(&tokens[..45], |_| Ask::Logits)?;
+    session.append(&others)?;
+    session.truncate(45);
+    answers.extend(session.evaluate(&tokens[45..], |_| Ask::Logits)?);
+    Ok(logits_of(answers).collect())
 }

@@ -9,7 +9,7 @@ mod oracle;
 mod reference;
 
 pub use compare::{Comparison, nmse};
-pub use fingerprint::{Fnv, fingerprint, measure as measure_fingerprint};
+pub use fingerprint::{Frozen, frozen as frozen_fingerprints, measure as measure_fingerprint};
 pub use reference::{Reference, ReferenceError};
 
 use kipp_kernels::Activations;
@@ -18,8 +18,9 @@ use crate::artifact::Artifact;
 use crate::backend::BackendError;
 use crate::backend::cpu::{CpuBackend, CpuOptions};
 use crate::batch::{Answer, Ask, Batch, Outputs};
-use crate::kv::{KvError, KvPool, KvScheme};
+use crate::kv::{KvPool, KvScheme};
 use crate::model::{Forward, LoadError, Model, ModelOptions};
+use crate::session::{Session, SessionError};
 use crate::spec::ModelSpec;
 use crate::token::TokenId;
 
@@ -57,9 +58,9 @@ pub enum GateError {
     /// The model failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// The KV cache does not hold what the gates evaluate.
+    /// The KV cache does not hold what the gates evaluate, or the model failed.
     #[error(transparent)]
-    Kv(#[from] KvError),
+    Session(#[from] SessionError),
     /// The reference cannot be read.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
@@ -133,8 +134,20 @@ impl Subject<'_> {
     }
 }
 
-/// Runs all gates; `reference` holds logits of another implementation, `seen` gets each verdict as it falls.
+/// Runs the operator suite, then the gates of the whole model.
 pub fn run(
+    subject: &Subject<'_>,
+    reference: Option<&Reference>,
+    seen: &mut dyn FnMut(&Gate),
+) -> Result<Vec<Gate>, GateError> {
+    let mut gates = operators::gates(&(subject.load)(subject.variant(1, 1))?.describe());
+    gates.iter().for_each(&mut *seen);
+    gates.extend(run_model(subject, reference, seen)?);
+    Ok(gates)
+}
+
+/// Runs the gates of a whole model; `reference` holds logits of another implementation, `seen` gets each verdict as it falls.
+pub fn run_model(
     subject: &Subject<'_>,
     reference: Option<&Reference>,
     seen: &mut dyn FnMut(&Gate),
@@ -148,7 +161,6 @@ pub fn run(
         new.iter().for_each(&mut *seen);
         gates.extend(new);
     };
-    add(operators::gates(&(subject.load)(subject.variant(1, 1))?.describe()));
     if let Some(reference) = reference {
         add(reference::gates(subject, reference)?);
     }
@@ -173,17 +185,19 @@ pub fn gate_tokens(vocab_size: usize, count: usize) -> Vec<TokenId> {
 /// Logits of every position, evaluated in steps of `chunk` tokens. `[tokens][vocab_size]`
 fn all_logits(model: &mut dyn Forward, tokens: &[TokenId], chunk: usize) -> Result<Vec<Vec<f32>>, GateError> {
     let pool = KvPool::new(model.kv_blocks());
-    let mut table = pool.table();
+    let mut session = Session::new(model, &pool);
     let mut logits = Vec::with_capacity(tokens.len());
     for step in tokens.chunks(chunk) {
-        let start = logits.len();
-        let zero = table.reserve(start + step.len())?.to_vec();
-        let mut batch = Batch { zero, ..Batch::default() };
-        batch.push(step, start, table.blocks(), Ask::Nothing);
-        batch.asks.fill(Ask::Logits);
-        logits.extend(evaluate(model, &batch)?);
+        logits.extend(logits_of(session.evaluate(step, |_| Ask::Logits)?));
     }
     Ok(logits)
+}
+
+fn logits_of(answers: impl IntoIterator<Item = Answer>) -> impl Iterator<Item = Vec<f32>> {
+    answers.into_iter().filter_map(|answer| match answer {
+        Answer::Logits(logits) => Some(logits),
+        _ => None,
+    })
 }
 
 /// The logits that a batch asked for, by row.
@@ -191,9 +205,5 @@ fn evaluate(model: &mut dyn Forward, batch: &Batch) -> Result<Vec<Vec<f32>>, Bac
     let mut outputs = Outputs::default();
     model.submit(batch)?;
     model.wait(&mut outputs)?;
-    let logits = outputs.answers.into_iter().filter_map(|(_, answer)| match answer {
-        Answer::Logits(logits) => Some(logits),
-        _ => None,
-    });
-    Ok(logits.collect())
+    Ok(logits_of(outputs.answers.into_iter().map(|(_, answer)| answer)).collect())
 }

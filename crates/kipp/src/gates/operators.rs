@@ -3,7 +3,7 @@
 
 use kipp_kernels::conformance::attention::{self as attend, AttentionCase, BORDERS, HEADS};
 use kipp_kernels::conformance::product::{self, ProductCase, kinds, ragged_shapes};
-use kipp_kernels::conformance::{Verdict, cpu, same_bits};
+use kipp_kernels::conformance::{F32_NMSE, Verdict, cpu, elementwise, near, numbers, same_bits};
 use kipp_kernels::kv::{KvLayout, KvScheme};
 use kipp_kernels::{KernelClass, Kernels, Scheme, select};
 
@@ -13,11 +13,14 @@ use crate::backend::BackendInfo;
 /// More panels than any case has: all at once.
 const ALL_PANELS: usize = usize::MAX;
 
-/// The operators of the class that `info` names; nothing for a backend without CPU kernels.
+/// The operators of the class that `info` names; a backend without CPU kernels has none.
 pub(super) fn gates(info: &BackendInfo) -> Vec<Gate> {
-    let class = KernelClass::from_name(&info.kernels).filter(|_| info.name == "cpu");
-    let (Some(kernels), Some(scalar)) = (class.and_then(select), select(KernelClass::Scalar)) else {
+    if info.name != "cpu" {
         return Vec::new();
+    }
+    let class = KernelClass::from_name(&info.kernels);
+    let (Some(kernels), Some(scalar)) = (class.and_then(select), select(KernelClass::Scalar)) else {
+        return vec![gate("operators".to_owned(), vec![Err(format!("no kernel class {}", info.kernels))])];
     };
     let mut gates: Vec<Gate> = Scheme::ALL
         .iter()
@@ -25,6 +28,7 @@ pub(super) fn gates(info: &BackendInfo) -> Vec<Gate> {
             gate(format!("operators: {} products", scheme.name()), products(kernels, scalar, *scheme))
         })
         .collect();
+    gates.push(gate("operators: norms, rotation, SwiGLU".to_owned(), elementwise(kernels, scalar)));
     for scheme in KvScheme::ALL {
         gates.push(gate(
             format!("operators: attention, {} KV", scheme.name()),
@@ -62,12 +66,48 @@ fn products(kernels: &dyn Kernels, scalar: &dyn Kernels, scheme: Scheme) -> Vec<
     checks
 }
 
+/// Widths with and without a tail of the 16 lanes; each result near its f64 reference and equal to the scalar class.
+fn elementwise(kernels: &dyn Kernels, scalar: &dyn Kernels) -> Vec<Verdict> {
+    let mut checks = Vec::new();
+    let mut check = |what: &str, run: &dyn Fn(&dyn Kernels) -> Vec<f32>, reference: &[f64]| {
+        checks.push(near(what, &run(kernels), reference, F32_NMSE));
+        checks.push(same_bits(what, &run(kernels), &run(scalar)));
+    };
+    for width in [2, 30, 64, 100, 1_024] {
+        let (x, w) = (numbers(width, 31), numbers(width, 32));
+        let (cos, sin) = (numbers(width / 2, 33), numbers(width / 2, 34));
+        let normed = elementwise::rms_norm(&x, &w, 1e-6);
+        let rms_norm = |kernels: &dyn Kernels| {
+            let mut out = vec![0.0; width];
+            kernels.rms_norm(&x, &w, 1e-6, &mut out);
+            out
+        };
+        check(&format!("rms_norm of {width}"), &rms_norm, &normed);
+        let norm_rope = |kernels: &dyn Kernels| {
+            let mut head = x.clone();
+            kernels.norm_rope(&mut head, &w, 1e-6, &cos, &sin);
+            head
+        };
+        check(&format!("norm_rope of {width}"), &norm_rope, &elementwise::rope(&normed, &cos, &sin));
+        let swiglu = |kernels: &dyn Kernels| {
+            let mut gate = x.clone();
+            kernels.swiglu(&mut gate, &w);
+            gate
+        };
+        check(&format!("swiglu of {width}"), &swiglu, &elementwise::swiglu(&x, &w));
+    }
+    checks
+}
+
 fn attention(kernels: &dyn Kernels, scalar: &dyn Kernels, scheme: KvScheme) -> Vec<Verdict> {
     let run = |case: &AttentionCase| cpu::attention(kernels, case, usize::MAX);
     let mut checks = Vec::new();
-    for ([start, rows], [n_heads, n_kv_heads]) in BORDERS.iter().zip(HEADS.iter().cycle()) {
+    let head_dims = [64, 32, 128, 96, 10].into_iter().cycle();
+    for (([start, rows], [n_heads, n_kv_heads]), head_dim) in
+        BORDERS.iter().zip(HEADS.iter().cycle()).zip(head_dims)
+    {
         let case = AttentionCase::new(
-            KvLayout { scheme, n_kv_heads: *n_kv_heads, head_dim: 64 },
+            KvLayout { scheme, n_kv_heads: *n_kv_heads, head_dim },
             *n_heads,
             *start,
             *rows,

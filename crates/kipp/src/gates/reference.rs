@@ -53,8 +53,20 @@ pub enum ReferenceError {
         /// Rows of the embedding.
         vocab_size: usize,
     },
-    /// No tokens at all.
-    #[error("reference file {path}: no tokens")]
+    /// Greedy ids without a lead each.
+    #[error("reference file {path}: case {case} has {ids} greedy ids and {leads} leads")]
+    Leads {
+        /// Where.
+        path: PathBuf,
+        /// Its id.
+        case: u32,
+        /// How many ids.
+        ids: usize,
+        /// How many leads.
+        leads: usize,
+    },
+    /// Nothing to compare with.
+    #[error("reference file {path}: no cases, or no tokens")]
     Empty {
         /// Where.
         path: PathBuf,
@@ -119,6 +131,9 @@ impl Reference {
     fn from_manifest(path: &Path, vocab_size: usize) -> Result<Reference, ReferenceError> {
         let manifest: Manifest = serde_json::from_slice(&read(path)?)
             .map_err(|error| ReferenceError::Manifest { path: path.to_owned(), error })?;
+        if manifest.cases.is_empty() {
+            return Err(ReferenceError::Empty { path: path.to_owned() });
+        }
         let mut cases = Vec::with_capacity(manifest.cases.len());
         for case in manifest.cases {
             check_tokens(path, &case.token_ids, vocab_size)?;
@@ -126,6 +141,14 @@ impl Reference {
                 check_tokens(path, &case.greedy_48, vocab_size)?;
             }
             let logits = read_f32(&path.with_file_name(format!("{}-logits-last.f32", case.id)), vocab_size)?;
+            if case.greedy_48.len() != case.greedy_gap.len() {
+                return Err(ReferenceError::Leads {
+                    path: path.to_owned(),
+                    case: case.id,
+                    ids: case.greedy_48.len(),
+                    leads: case.greedy_gap.len(),
+                });
+            }
             let leads = case.greedy_gap.iter().map(|lead| *lead as f32);
             let greedy = case.greedy_48.iter().copied().zip(leads).collect();
             cases.push(Case {

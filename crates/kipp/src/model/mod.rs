@@ -173,6 +173,9 @@ impl<B: Backend> Forward for Model<B> {
     }
 
     fn submit(&mut self, batch: &Batch) -> Result<(), BackendError> {
+        if self.pending.is_some() {
+            return Err(BackendError::StillPending);
+        }
         batch.check(Limits {
             rows: self.options.max_rows,
             vocab_size: self.spec.vocab_size,

@@ -148,7 +148,12 @@ impl Backend for CpuBackend {
     }
 
     fn rows(&mut self, max_rows: usize, width: usize) -> Result<CpuRows, BackendError> {
-        Ok(CpuRows { data: vec![0.0; max_rows * width], rows: 0, width })
+        let bytes = max_rows.saturating_mul(width).saturating_mul(size_of::<f32>());
+        let mut data = Vec::new();
+        let refused = |_| BackendError::Memory { what: format!("{max_rows} rows of activations"), bytes };
+        data.try_reserve_exact(max_rows.saturating_mul(width)).map_err(refused)?;
+        data.resize(max_rows * width, 0.0);
+        Ok(CpuRows { data, rows: 0, width })
     }
 
     fn kv_store(&mut self, shape: KvShape) -> Result<CpuKvStore, BackendError> {
