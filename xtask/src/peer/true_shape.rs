@@ -13,6 +13,9 @@ use super::{checkpoint, folder, kipp, text};
 const LEAST_PREFILL: f64 = 20.0;
 const LEAST_DECODE: f64 = 3.0;
 
+/// Runs at most, of which one must be fast enough.
+const TRIES: usize = 3;
+
 /// About 120 tokens, so that prefill is more than its start.
 const SENTENCE: &str =
     "The quick brown fox jumps over the lazy dog while the sun goes down behind the hills. ";
@@ -34,15 +37,20 @@ pub(crate) fn step(context: &Context) -> Result<Report> {
     Ok(report)
 }
 
+/// The first run that is fast enough: other work on the machine can only slow one down.
 fn speed(context: &Context, model: &str) -> Result<String> {
     let prompt = SENTENCE.repeat(SENTENCES);
     let args = ["run", prompt.trim_end(), "--model", model, "--max-tokens", "24", "--ignore-eos", "--json"];
-    let done = kipp(context, &args)?;
-    let json = Json::parse(&done.stdout).context("kipp run --json")?;
-    let line = smoke::speed(&json)?;
-    let (prefill, decode) = (json.number("timings.prefill_tok_s")?, json.number("timings.decode_tok_s")?);
-    if prefill < LEAST_PREFILL || decode < LEAST_DECODE {
-        bail!("{line}; at least {LEAST_PREFILL} and {LEAST_DECODE} are expected");
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let done = kipp(context, &args)?;
+        let json = Json::parse(&done.stdout).context("kipp run --json")?;
+        let line = smoke::speed(&json)?;
+        let (prefill, decode) = (json.number("timings.prefill_tok_s")?, json.number("timings.decode_tok_s")?);
+        if prefill >= LEAST_PREFILL && decode >= LEAST_DECODE {
+            return Ok(line);
+        }
+        seen.push(line);
     }
-    Ok(line)
+    bail!("at least {LEAST_PREFILL} and {LEAST_DECODE} tok/s are expected\n{}", seen.join("\n"))
 }
