@@ -34,11 +34,11 @@ const LIMITS: &[&str] =
     &["-max_len=65536", "-malloc_limit_mb=256", "-rss_limit_mb=2048", "-timeout=10", "-print_final_stats=1"];
 
 /// Seconds a target in CI, and in the full run.
-const SECONDS: u64 = 20;
+const SECONDS: u64 = 60;
 const SECONDS_FULL: u64 = 300;
 
 /// A target that ran fewer inputs than this was not explored.
-const LEAST_RUNS: u64 = 1_000;
+const LEAST_RUNS: u64 = 300;
 
 pub(crate) fn step(context: &Context) -> Result<Report> {
     let targets = targets(&context.root)?;
