@@ -11,6 +11,8 @@ pub struct Bf16;
 impl WeightScheme for Bf16 {
     const NAME: &'static str = "bf16";
     const GGML_TYPE: u32 = 30;
+    const FILE_TYPE: u32 = 32;
+    const CONVERTS: bool = true;
     const GROUP_LEN: usize = 1;
     const CODES_LEN: usize = 0;
     const ACTIVATIONS: Activations = Activations::Bf16;

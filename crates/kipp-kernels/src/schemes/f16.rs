@@ -11,6 +11,8 @@ pub struct F16;
 impl WeightScheme for F16 {
     const NAME: &'static str = "f16";
     const GGML_TYPE: u32 = 1;
+    const FILE_TYPE: u32 = 1;
+    const CONVERTS: bool = true;
     const GROUP_LEN: usize = 1;
     const CODES_LEN: usize = 0;
     const ACTIVATIONS: Activations = Activations::F32;

@@ -10,6 +10,8 @@ pub struct F32;
 impl WeightScheme for F32 {
     const NAME: &'static str = "f32";
     const GGML_TYPE: u32 = 0;
+    const FILE_TYPE: u32 = 0;
+    const CONVERTS: bool = false;
     const GROUP_LEN: usize = 1;
     const CODES_LEN: usize = 0;
     const ACTIVATIONS: Activations = Activations::F32;

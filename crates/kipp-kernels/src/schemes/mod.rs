@@ -29,6 +29,11 @@ pub trait WeightScheme: 'static {
     const NAME: &'static str;
     /// The type id that GGUF files carry.
     const GGML_TYPE: u32;
+    /// The number that llama.cpp gives to GGUF files by their main scheme: `general.file_type`.
+    const FILE_TYPE: u32;
+    /// Whether models are converted to it. Not where nothing can be encoded, and not to f32, which no checkpoint needs
+    /// for its matrices.
+    const CONVERTS: bool;
     /// Weights in one group: 1 for dense schemes, at most [`MAX_GROUP_LEN`].
     const GROUP_LEN: usize;
     /// Weights that share one scale and offset: 16 or 32, and 0 for dense schemes, which have no codes.
@@ -108,6 +113,16 @@ impl Scheme {
         Scheme::ALL.iter().copied().find(|s| s.ggml_type() == id)
     }
 
+    /// The number that GGUF files name their main scheme by: `general.file_type`.
+    pub fn file_type(self) -> u32 {
+        self.facts().file_type
+    }
+
+    /// Whether models are converted to it.
+    pub fn converts(self) -> bool {
+        self.facts().converts
+    }
+
     /// Weights in one group (1 for dense schemes).
     pub fn group_len(self) -> usize {
         self.facts().group_len
@@ -170,6 +185,8 @@ impl Scheme {
 struct Facts {
     name: &'static str,
     ggml_type: u32,
+    file_type: u32,
+    converts: bool,
     group_len: usize,
     group_bytes: usize,
     activations: Activations,
@@ -185,6 +202,8 @@ impl SchemeVisitor for FactsOf {
         Facts {
             name: S::NAME,
             ggml_type: S::GGML_TYPE,
+            file_type: S::FILE_TYPE,
+            converts: S::CONVERTS,
             group_len: S::GROUP_LEN,
             group_bytes: size_of::<S::Group>(),
             activations: S::ACTIVATIONS,

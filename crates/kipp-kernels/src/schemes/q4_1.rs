@@ -29,6 +29,8 @@ const _: () = assert!(size_of::<Group>() == 20);
 impl WeightScheme for Q4_1 {
     const NAME: &'static str = "q4_1";
     const GGML_TYPE: u32 = 3;
+    const FILE_TYPE: u32 = 3;
+    const CONVERTS: bool = true;
     const GROUP_LEN: usize = 32;
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;

@@ -63,6 +63,8 @@ impl Group {
 impl WeightScheme for Q6K {
     const NAME: &'static str = "q6_k";
     const GGML_TYPE: u32 = 14;
+    const FILE_TYPE: u32 = 18;
+    const CONVERTS: bool = false;
     const GROUP_LEN: usize = 256;
     const CODES_LEN: usize = 16;
     const ACTIVATIONS: Activations = Activations::S8;

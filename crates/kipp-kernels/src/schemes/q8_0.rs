@@ -28,6 +28,8 @@ const _: () = assert!(size_of::<Group>() == 34);
 impl WeightScheme for Q8_0 {
     const NAME: &'static str = "q8_0";
     const GGML_TYPE: u32 = 8;
+    const FILE_TYPE: u32 = 7;
+    const CONVERTS: bool = true;
     const GROUP_LEN: usize = 32;
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;

@@ -37,6 +37,17 @@ fn names_and_ids_lead_back_to_the_scheme() {
     assert_eq!(Scheme::Q8_0.row_bytes(33), None);
 }
 
+#[test]
+fn what_models_are_converted_to_can_be_encoded_and_has_a_file_type_of_its_own() {
+    for &scheme in Scheme::ALL {
+        let same = Scheme::ALL.iter().filter(|other| other.file_type() == scheme.file_type());
+        assert_eq!(same.count(), 1, "{}", scheme.name());
+        let values = vec![0.5; scheme.group_len()];
+        let encoded = scheme.encode_row(&values, &mut vec![0; scheme.group_bytes()]);
+        assert!(encoded.is_ok() || !scheme.converts(), "{}", scheme.name());
+    }
+}
+
 struct CodesAgree(u64);
 
 impl SchemeVisitor for CodesAgree {
