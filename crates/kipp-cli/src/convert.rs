@@ -6,12 +6,14 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 use kipp::Scheme;
-use kipp::convert::{ConvertError, ConvertOptions, convert};
+use kipp::convert::{ConvertError, ConvertOptions, check_destination, convert};
 
 use crate::args::{self, JsonArg};
 use crate::outcome::Outcome;
+use crate::output::OutputFile;
 use crate::progress::Progress;
 use crate::{interrupt, open, report};
 use serde::Serialize;
@@ -48,10 +50,12 @@ struct ConvertReport {
 /// Writes the file.
 pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<Outcome> {
     let source = open::artifact(&args.source)?;
+    check_destination(&source, &args.output)?;
+    let mut file = OutputFile::create(&args.output)?;
     let graceful = interrupt::graceful();
     let mut progress = Progress::new("converting {bar:30} {bytes}/{total_bytes} {eta}");
     let options = ConvertOptions { scheme: args.scheme, head: args.head };
-    let result = convert(&source, options, &args.output, &mut |done, total| {
+    let result = convert(&source, options, &mut file, &mut |done, total| {
         progress.update(done, total);
         if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -59,8 +63,12 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<Outcome> {
     drop(graceful);
     let converted = match result {
         Err(ConvertError::Stopped) => return Ok(Outcome::Interrupted),
+        Err(ConvertError::Write(error)) => {
+            return Err(error).with_context(|| args.output.display().to_string());
+        }
         result => result?,
     };
+    file.finish()?;
     for (tensor, scheme) in &converted.kept_dense {
         report::note(&format!(
             "note: {tensor} stays {}: its rows are no whole number of groups",

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use kipp::artifact::{Artifact, TokenizerFiles, TokenizerSource};
-use kipp::tokenizer::{TokenKind, Tokenizer};
+use kipp::artifact::{Artifact, TokenizerFiles};
+use kipp::tokenizer::Tokenizer;
 
 use crate::args::EMBEDDED_MODEL;
 use crate::report;
@@ -65,16 +65,7 @@ pub(crate) fn rows(model: &str) -> Option<usize> {
 
 /// Builds the tokenizer.
 pub(crate) fn tokenizer(files: &TokenizerFiles) -> anyhow::Result<Tokenizer> {
-    let built = match files.source()? {
-        TokenizerSource::Json(bytes) => Tokenizer::from_json(&bytes),
-        TokenizerSource::Gguf(vocabulary) => {
-            let kinds = vocabulary.token_types.iter().map(|kind| TokenKind::from_gguf(*kind as i64));
-            kinds.collect::<Result<Vec<_>, _>>().and_then(|kinds| {
-                Tokenizer::from_vocabulary(&vocabulary.tokens, &kinds, &vocabulary.merges, &vocabulary.pre)
-            })
-        }
-    };
-    built.with_context(|| files.path().display().to_string())
+    Tokenizer::from_source(&files.source()?).with_context(|| files.path().display().to_string())
 }
 
 #[cfg(test)]

@@ -19,7 +19,9 @@ pub(crate) struct OutputFile {
 impl OutputFile {
     /// Begins a file beside its final place. A pipe or a device is written directly: it cannot be renamed onto.
     pub(crate) fn create(path: &Path) -> anyhow::Result<OutputFile> {
-        let in_place = std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
+        // Nothing can be renamed onto a folder, which would come to light only at the end of the work.
+        anyhow::ensure!(!path.is_dir(), "{}: this is a folder", path.display());
+        let in_place = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
         let partial = (!in_place).then(|| partial_path(path));
         let target = partial.as_deref().unwrap_or(path);
         let mut options = OpenOptions::new();
@@ -39,6 +41,8 @@ impl OutputFile {
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         self.writer.flush().with_context(|| self.path.display().to_string())?;
         if let Some(partial) = &self.partial {
+            // On the disk before the old file goes: a power cut must leave one of the two.
+            self.writer.get_ref().sync_all().with_context(|| self.path.display().to_string())?;
             std::fs::rename(partial, &self.path).with_context(|| self.path.display().to_string())?;
             interrupt::keep_on_end(partial);
             self.partial = None;

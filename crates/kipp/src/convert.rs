@@ -1,23 +1,23 @@
 //! From one artifact to a GGUF file: a Hugging Face folder or another GGUF, in the scheme asked for, named and keyed as
 //! llama.cpp has it, so that one file runs in both engines.
 //!
-//! Plain rounding, no calibration: the same source gives the same bytes, whatever the number of threads. The file is
-//! written under a temporary name beside its destination and renamed when it is complete; a conversion that fails or is
-//! stopped leaves nothing behind and destroys nothing.
+//! Plain rounding, no calibration: the same source gives the same bytes, whatever the number of threads. Where they go,
+//! and that nobody takes half a file for a model, is the caller's business.
 
 mod keys;
 mod tensors;
 mod vocabulary;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use kipp_kernels::Scheme;
 
 use crate::artifact::gguf::writer::{GgufWriter, padding};
 use crate::artifact::{Artifact, ArtifactError, Escaped};
+use crate::tokenizer::TokenizerError;
 use tensors::Plan;
 
 /// What to write.
@@ -42,17 +42,25 @@ pub struct Converted {
     pub has_tokenizer: bool,
 }
 
-/// Why nothing was written.
+/// Why there is no converted file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// The source's tokenizer is unusable.
+    /// The source's tokenizer files are unusable.
     #[error(transparent)]
     Source(#[from] ArtifactError),
+    /// The source's tokenizer is none that Kipp runs, or has more tokens than the model has rows.
+    #[error("{}: {error}", Escaped::path(path))]
+    Tokenizer {
+        /// The source's folder or file.
+        path: PathBuf,
+        /// What is wrong.
+        error: TokenizerError,
+    },
     /// A scheme that is read but not written.
     #[error("the scheme {} is read but not written", .0.name())]
     ReadOnly(Scheme),
     /// A weight that is NaN or infinite.
-    #[error("tensor {tensor}: the weight at index {index} is {value}; nothing was written")]
+    #[error("tensor {tensor}: the weight at index {index} is {value}; only finite weights are converted")]
     NotFinite {
         /// The tensor.
         tensor: Escaped,
@@ -64,16 +72,11 @@ pub enum ConvertError {
     /// The destination is a file of the source.
     #[error("{}: the output would replace its own source", Escaped::path(.0))]
     OverSource(PathBuf),
-    /// The system refused.
-    #[error("{}: {error}", Escaped::path(path))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    /// The destination does not take the bytes.
+    #[error("the converted file cannot be written: {0}")]
+    Write(#[from] io::Error),
     /// The caller stopped it.
-    #[error("the conversion was stopped; nothing was written")]
+    #[error("the conversion was stopped")]
     Stopped,
 }
 
@@ -82,25 +85,24 @@ pub enum ConvertError {
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
 /// Schemes that can be written.
-pub const WRITTEN_SCHEMES: [Scheme; 5] =
-    [Scheme::Bf16, Scheme::F16, Scheme::Q8_0, Scheme::Q4_0, Scheme::Q4_1];
+pub static WRITTEN_SCHEMES: LazyLock<Vec<Scheme>> =
+    LazyLock::new(|| Scheme::ALL.iter().copied().filter(|scheme| scheme.converts()).collect());
 
-/// Converts `source` into a GGUF file at `out`, replacing a file that is there.
+/// Converts `source` into a GGUF file that goes to `out` from its first byte to its last. What is written before an
+/// error is no model: a caller that writes to a file should do so under another name and rename it.
 pub fn convert(
     source: &Artifact,
     options: ConvertOptions,
-    out: &Path,
+    out: &mut impl Write,
     progress: Progress<'_>,
 ) -> Result<Converted, ConvertError> {
     let head = options.head.unwrap_or(match options.scheme.is_dense() {
         true => options.scheme,
         false => Scheme::Q8_0,
     });
-    if let Some(scheme) = [options.scheme, head].into_iter().find(|scheme| !WRITTEN_SCHEMES.contains(scheme))
-    {
+    if let Some(scheme) = [options.scheme, head].into_iter().find(|scheme| !scheme.converts()) {
         return Err(ConvertError::ReadOnly(scheme));
     }
-    refuse_own_source(source, out)?;
     let vocabulary = vocabulary::of(source)?;
     let weights = source.weights();
     let plan = Plan::new(&weights, options.scheme, head);
@@ -113,17 +115,16 @@ pub fn convert(
     keys::provenance(&mut writer, source, (options.scheme, head), files);
     plan.tensors().for_each(|tensor| writer.tensor(tensor));
 
-    let partial = Partial::new(out);
-    let written = partial.write(|file| {
-        file.write_all(&writer.header()).map_err(|error| partial.io(error))?;
-        for tensor in plan.steps() {
-            tensor.write(&mut meter, |bytes| file.write_all(bytes).map_err(|error| partial.io(error)))?;
-            let zeros = vec![0; padding(tensor.bytes())];
-            file.write_all(&zeros).map_err(|error| partial.io(error))?;
-        }
-        Ok(())
-    })?;
-    partial.rename(out)?;
+    let header = writer.header();
+    out.write_all(&header)?;
+    let mut written = header.len() as u64;
+    for tensor in plan.steps() {
+        tensor.write(&mut meter, |bytes| Ok(out.write_all(bytes)?))?;
+        let padding = padding(tensor.bytes());
+        out.write_all(&vec![0; padding])?;
+        written += tensor.bytes() + padding as u64;
+    }
+    out.flush()?;
     Ok(Converted {
         bytes: written,
         tensors: plan.steps().len(),
@@ -132,7 +133,8 @@ pub fn convert(
     })
 }
 
-fn refuse_own_source(source: &Artifact, out: &Path) -> Result<(), ConvertError> {
+/// Refuses a destination that is a file of the source, which writing would destroy. To be asked before it is opened.
+pub fn check_destination(source: &Artifact, out: &Path) -> Result<(), ConvertError> {
     let Ok(target) = out.canonicalize() else { return Ok(()) };
     let is_source = |path: &Path| path.canonicalize().is_ok_and(|path| path == target);
     if source.weight_paths().any(is_source) { Err(ConvertError::OverSource(out.to_owned())) } else { Ok(()) }
@@ -152,45 +154,5 @@ impl Meter<'_> {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(ConvertError::Stopped),
         }
-    }
-}
-
-/// The file under its temporary name, removed unless it is renamed.
-struct Partial {
-    path: PathBuf,
-}
-
-impl Partial {
-    fn new(out: &Path) -> Partial {
-        let name = out.file_name().unwrap_or_default().to_string_lossy();
-        Partial { path: out.with_file_name(format!(".{name}.{}.partial", std::process::id())) }
-    }
-
-    fn io(&self, error: io::Error) -> ConvertError {
-        ConvertError::Io { path: self.path.clone(), error }
-    }
-
-    /// Writes the file to the disk and returns its size.
-    fn write(
-        &self,
-        content: impl FnOnce(&mut BufWriter<File>) -> Result<(), ConvertError>,
-    ) -> Result<u64, ConvertError> {
-        let mut file = BufWriter::new(File::create(&self.path).map_err(|error| self.io(error))?);
-        content(&mut file)?;
-        let file = file.into_inner().map_err(|error| self.io(error.into_error()))?;
-        // On the disk before the old file goes: a power cut must leave one of the two.
-        file.sync_all().map_err(|error| self.io(error))?;
-        Ok(file.metadata().map_err(|error| self.io(error))?.len())
-    }
-
-    fn rename(self, out: &Path) -> Result<(), ConvertError> {
-        std::fs::rename(&self.path, out).map_err(|error| self.io(error))
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // After a rename there is nothing under this name; another failure cannot be reported from here.
-        let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -134,14 +134,14 @@ impl Binder<'_> {
             let (expected, found) = (shape.to_vec(), tensor.shape.clone());
             return Err(BindingError::Shape { tensor: name.into(), expected, found });
         }
-        let refuse =
-            |supported| BindingError::Type { tensor: name.into(), found: tensor.type_name, supported };
-        match tensor.scheme {
-            None => Err(refuse("bf16, f16, f32, q8_0, q4_0, q4_1, q6_k")),
-            Some(Scheme::F32 | Scheme::F16 | Scheme::Bf16) => Ok(index),
-            Some(_) if shape.len() == 1 => Err(refuse("bf16, f16 and f32")),
-            Some(_) => Ok(index),
+        // Codes are for matrices; a norm's few weights stay dense.
+        let fits = |scheme: Scheme| scheme.is_dense() || shape.len() > 1;
+        if tensor.scheme.is_some_and(fits) {
+            return Ok(index);
         }
+        let fitting = Scheme::ALL.iter().filter(|scheme| fits(**scheme));
+        let supported = fitting.map(|scheme| scheme.name()).collect::<Vec<_>>().join(", ");
+        Err(BindingError::Type { tensor: name.into(), found: tensor.type_name, supported })
     }
 
     /// What is left must hold no weights: scalars and empty tensors, which cannot change a result.

@@ -111,7 +111,7 @@ pub enum BindingError {
         /// Its type.
         found: &'static str,
         /// What is.
-        supported: &'static str,
+        supported: String,
     },
     /// A weight that is NaN or infinite.
     #[error("tensor {tensor}: the weight at index {index} is not finite")]
@@ -152,29 +152,13 @@ pub enum TokenizerFilesError {
         /// Tokens of the vocabulary.
         tokens: usize,
     },
-    /// A token type that does not exist.
-    #[error("tokenizer.ggml.token_type: item {index} is {value} (1 to 6 exist)")]
-    TokenType {
+    /// A kind of token that a byte-level vocabulary does not have.
+    #[error("tokenizer.ggml.token_type: item {index} is {value}; a byte-level vocabulary has 1, 3, 4 and 5")]
+    TokenKind {
         /// Which token.
         index: usize,
         /// The value found.
         value: i64,
-    },
-    /// An id beyond the vocabulary.
-    #[error("{key}: the id {id} is beyond the {tokens} tokens")]
-    Id {
-        /// The key.
-        key: Escaped,
-        /// The id.
-        id: u64,
-        /// Tokens of the vocabulary.
-        tokens: usize,
-    },
-    /// The tokenizer file is malformed.
-    #[error("{reason}")]
-    Malformed {
-        /// What is wrong.
-        reason: Escaped,
     },
 }
 

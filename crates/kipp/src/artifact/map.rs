@@ -1,8 +1,9 @@
-//! The bytes of one file, mapped into memory: the one file of this crate with `unsafe`, behind a safe type.
+//! The bytes of one file, mapped into memory: `unsafe` behind a safe type.
 //!
-//! Nothing is interpreted here. A mapping stays valid only while nobody shortens the file underneath it; the system
-//! ends a program that reads past the new end, which no reader can prevent, so writers of model files should write a
-//! new file and rename it (as [`crate::convert`] does).
+//! Nothing is interpreted here. A mapping shows the file as it is on the disk, also where a mapping is private, so it
+//! holds only while nobody rewrites the file in place or shortens it: the former changes bytes that were checked, and the
+//! system ends a program that reads past a new end. No reader can prevent either; writers of model files should write
+//! a new file and rename it, as `kipp convert` does.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -11,7 +12,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 
 /// The bytes of one file: mapped, embedded in the program, or owned. Cheap to clone.
 #[derive(Clone)]
@@ -36,9 +37,10 @@ impl Bytes {
         if metadata.len() == 0 {
             return Ok(Bytes::from(Vec::new()));
         }
-        // SAFETY: the mapping is private and read-only, and every access goes through a slice bounded by the length it
-        // was made with; the fact relied on is that nobody shortens the file while it is mapped (see the top).
-        let map = unsafe { Mmap::map(&file)? };
+        // SAFETY: nothing in this process writes to the mapping (read-only, copy-on-write) or reads past its length;
+        // the fact relied on, which only users can keep, is that no process rewrites or shortens the file in place
+        // while it is mapped (see the top).
+        let map = unsafe { MmapOptions::new().map_copy_read_only(&file)? };
         Ok(Bytes(Storage::Mapped(Arc::new(map))))
     }
 

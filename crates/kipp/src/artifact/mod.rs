@@ -35,7 +35,7 @@ use tensor::TensorEntry;
 
 pub use error::{ArtifactError, BindingError, TokenizerFilesError};
 pub use escaped::Escaped;
-pub use gguf::vocabulary::{GgufVocabulary, TokenType};
+pub use gguf::vocabulary::GgufVocabulary;
 pub use huggingface::generation::GenerationDefaults;
 pub use map::Bytes;
 pub use registration::{Registration, sha256_file};
@@ -206,7 +206,7 @@ impl Artifact {
     }
 
     /// The vocabulary's source; refused where there is none. See [`TokenizerFiles::source`].
-    pub fn tokenizer_source(&self) -> Result<TokenizerSource<'_>, ArtifactError> {
+    pub fn tokenizer_source(&self) -> Result<TokenizerSource, ArtifactError> {
         self.0.tokenizer.source()
     }
 
@@ -243,10 +243,11 @@ impl Artifact {
     /// The same without hashing large files: a pinned snapshot counts as claimed until [`Artifact::registration`] was
     /// called. For programs that will not wait.
     pub fn quick_registration(&self) -> Registration {
-        match self.0.registration.get() {
-            Some(known) => *known,
-            None => self.evidence().quick(),
+        let evidence = self.evidence();
+        if self.0.registration.get().is_some() || evidence.is_quick() {
+            return self.registration();
         }
+        evidence.unproved()
     }
 
     fn evidence(&self) -> Evidence<'_> {

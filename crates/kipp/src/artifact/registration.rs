@@ -79,12 +79,13 @@ impl Evidence<'_> {
         self.claim(self.claimed)
     }
 
-    /// Decides without hashing large files: a pinned snapshot counts as claimed until it is proved.
-    pub(crate) fn quick(&self) -> Registration {
-        let bytes: u64 = self.files.iter().map(|file| file.bytes.len() as u64).sum();
-        if bytes <= QUICK_HASH_BYTES {
-            return self.prove();
-        }
+    /// Whether proof takes no noticeable time.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.files.iter().map(|file| file.bytes.len() as u64).sum::<u64>() <= QUICK_HASH_BYTES
+    }
+
+    /// Decides without hashing: a pinned snapshot counts as claimed until it is proved.
+    pub(crate) fn unproved(&self) -> Registration {
         self.claim(self.folder.and_then(snapshot_source).as_ref().or(self.claimed))
     }
 

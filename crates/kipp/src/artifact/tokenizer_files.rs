@@ -1,7 +1,6 @@
 //! What an artifact says about its tokenizer, without its weights: the vocabulary's source, the chat template, the
 //! special ids. The tokenizer itself is built by `tokenizer`.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use super::error::{ArtifactError, TokenizerFilesError};
@@ -14,9 +13,9 @@ use crate::token::TokenId;
 
 /// Where a vocabulary comes from.
 #[derive(Clone, Debug)]
-pub enum TokenizerSource<'a> {
+pub enum TokenizerSource {
     /// The bytes of a `tokenizer.json`.
-    Json(Cow<'a, [u8]>),
+    Json(Bytes),
     /// The vocabulary of a GGUF file.
     Gguf(GgufVocabulary),
 }
@@ -85,7 +84,7 @@ impl TokenizerFiles {
     }
 
     /// The vocabulary's source; refused where there is none or it is of another kind than Qwen3's.
-    pub fn source(&self) -> Result<TokenizerSource<'_>, ArtifactError> {
+    pub fn source(&self) -> Result<TokenizerSource, ArtifactError> {
         match &self.form {
             Form::Gguf(metadata) => {
                 vocabulary::read(metadata).map(TokenizerSource::Gguf).map_err(|error| error.at(&self.path))
@@ -96,8 +95,8 @@ impl TokenizerFiles {
                     let error = TokenizerFilesError::Absent { what: "tokenizer.json" };
                     return Err(ArtifactError::Tokenizer { path: self.path.clone(), error });
                 }
-                let bytes = std::fs::read(&path).map_err(|error| ArtifactError::io(&path, error))?;
-                Ok(TokenizerSource::Json(Cow::Owned(bytes)))
+                let bytes = Bytes::open(&path).map_err(|error| ArtifactError::io(&path, error))?;
+                Ok(TokenizerSource::Json(bytes))
             }
         }
     }

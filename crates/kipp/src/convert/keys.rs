@@ -56,7 +56,7 @@ pub(super) fn model(writer: &mut GgufWriter, source: &Artifact, scheme: Scheme, 
     if let Some(checkpoint) = checkpoint(source, files) {
         writer.set("general.name", Value::String(checkpoint.id.to_owned()));
     }
-    writer.set("general.file_type", Value::U32(file_type(scheme)));
+    writer.set("general.file_type", Value::U32(scheme.file_type()));
     writer.set("general.quantization_version", Value::U32(QUANTIZATION_VERSION));
 
     let spec = source.spec();
@@ -117,19 +117,6 @@ fn rope_scaling(writer: &mut GgufWriter, yarn: &Yarn) {
     }
 }
 
-/// The numbers that llama.cpp gives to files by their main scheme.
-fn file_type(scheme: Scheme) -> u32 {
-    match scheme {
-        Scheme::F32 => 0,
-        Scheme::F16 => 1,
-        Scheme::Q4_0 => 2,
-        Scheme::Q4_1 => 3,
-        Scheme::Q8_0 => 7,
-        Scheme::Q6K => 18,
-        Scheme::Bf16 => 32,
-    }
-}
-
 /// The vocabulary and the chat template. A source without a tokenizer gives a file that says so.
 pub(super) fn tokenizer(writer: &mut GgufWriter, source: &Artifact, vocabulary: Option<&Vocabulary>) {
     let Some(vocabulary) = vocabulary else {
@@ -139,7 +126,7 @@ pub(super) fn tokenizer(writer: &mut GgufWriter, source: &Artifact, vocabulary: 
     writer.set("tokenizer.ggml.model", Value::String("gpt2".to_owned()));
     writer.set("tokenizer.ggml.pre", Value::String(vocabulary.entries.pre.clone()));
     writer.set("tokenizer.ggml.tokens", Value::Strings(vocabulary.entries.tokens.clone()));
-    let types = vocabulary.entries.token_types.iter().map(|kind| *kind as i32).collect();
+    let types = vocabulary.entries.kinds.iter().map(|kind| kind.to_gguf()).collect();
     writer.set("tokenizer.ggml.token_type", Value::I32s(types));
     writer.set("tokenizer.ggml.merges", Value::Strings(vocabulary.entries.merges.clone()));
     let ids = vocabulary.special_ids;

@@ -39,9 +39,29 @@ pub(super) fn read(token: &str, out: &mut Vec<u8>) -> Result<(), TokenizerError>
     Ok(())
 }
 
+/// The character of each byte.
+const CHARACTERS: [char; 256] = {
+    let mut characters = ['\0'; 256];
+    let mut character = 0;
+    while character < SIZE {
+        if BYTES[character] != NONE
+            && let Some(c) = char::from_u32(character as u32)
+        {
+            characters[BYTES[character] as usize] = c;
+        }
+        character += 1;
+    }
+    characters
+};
+
+/// How `bytes` are spelled; the inverse of [`read`].
+pub(super) fn write(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| CHARACTERS[usize::from(byte)]).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::{read, write};
 
     #[test]
     fn every_byte_has_one_character() {
@@ -49,6 +69,7 @@ mod tests {
         let alphabet: String =
             ('\0'..'\u{144}').filter(|c| read(&c.to_string(), &mut Vec::new()).is_ok()).collect();
         read(&alphabet, &mut out).unwrap();
+        assert_eq!(write(&out), alphabet);
         out.sort_unstable();
         assert_eq!(out, (0..=255).collect::<Vec<u8>>());
     }

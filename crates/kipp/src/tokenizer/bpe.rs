@@ -136,6 +136,15 @@ impl Bpe {
         Ok(Bpe { byte_ids, merges: table, wholes })
     }
 
+    /// Left and right token of each merge, in the order of their ranks.
+    pub(super) fn merges(&self) -> Vec<(TokenId, TokenId)> {
+        let slots = &self.merges.slots;
+        let mut taken: Vec<&[u64; 2]> = slots.iter().filter(|[_, merge]| *merge != NO_MERGE).collect();
+        // The rank is the upper half.
+        taken.sort_unstable_by_key(|[_, merge]| *merge);
+        taken.into_iter().map(|[pair, _]| ((pair >> 32) as TokenId, *pair as TokenId)).collect()
+    }
+
     /// Appends the tokens of one piece.
     pub(super) fn encode(
         &self,

@@ -119,9 +119,6 @@ pub enum TokenizerError {
         /// Kinds.
         kinds: usize,
     },
-    /// A number that names no kind of token.
-    #[error("tokenizer.ggml.token_type holds {0}, which is no kind of token in a byte-level vocabulary")]
-    UnknownKind(i64),
     /// A model with fewer rows than the tokenizer has tokens.
     #[error("the model has {rows} rows, the tokenizer {tokens} tokens")]
     TooFewRows {

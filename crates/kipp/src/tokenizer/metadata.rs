@@ -2,46 +2,10 @@
 
 use super::error::{TokenizerError, shown};
 use super::vocab::ByteStrings;
-use super::{Parts, alphabet};
+use super::{Parts, TokenKind, alphabet};
 
-/// What a token is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenKind {
-    /// Made by merging; spelled in the byte-level alphabet.
-    Normal,
-    /// An added token that structures a text and is no part of it: a turn marker, the end of a text.
-    Control,
-    /// An added token that is part of the text, such as `<think>`.
-    UserDefined,
-    /// A row that only pads the vocabulary; decodes to nothing.
-    Unused,
-}
-
-impl TokenKind {
-    /// The kind that a number of `tokenizer.ggml.token_type` stands for.
-    ///
-    /// # Errors
-    /// [`TokenizerError::UnknownKind`], also for 2 (unknown) and 6 (byte), which a byte-level vocabulary does not have.
-    pub fn from_gguf(number: i64) -> Result<TokenKind, TokenizerError> {
-        match number {
-            1 => Ok(TokenKind::Normal),
-            3 => Ok(TokenKind::Control),
-            4 => Ok(TokenKind::UserDefined),
-            5 => Ok(TokenKind::Unused),
-            other => Err(TokenizerError::UnknownKind(other)),
-        }
-    }
-
-    /// The number of this kind in `tokenizer.ggml.token_type`.
-    pub fn to_gguf(self) -> i32 {
-        match self {
-            TokenKind::Normal => 1,
-            TokenKind::Control => 3,
-            TokenKind::UserDefined => 4,
-            TokenKind::Unused => 5,
-        }
-    }
-}
+/// The name of Qwen's splitting rule, the only one that there is here.
+pub(super) const SPLITTING_RULE: &str = "qwen2";
 
 /// Added tokens that Qwen declares to be part of the text, but that GGUF writers mark as control tokens because of their
 /// spelling. Both kinds of file must decode alike.
@@ -54,7 +18,7 @@ pub(super) fn read(
     merges: &[String],
     pre: &str,
 ) -> Result<Parts, TokenizerError> {
-    if pre != "qwen2" {
+    if pre != SPLITTING_RULE {
         let (part, expected) = ("tokenizer.ggml.pre", "`qwen2`");
         return Err(TokenizerError::Unsupported { part, found: shown(pre), expected });
     }

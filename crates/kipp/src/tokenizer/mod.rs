@@ -9,6 +9,7 @@ mod alphabet;
 mod bpe;
 mod classes;
 mod error;
+mod export;
 mod json;
 mod metadata;
 mod normalize;
@@ -22,10 +23,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use error::TokenizerError;
-pub use metadata::TokenKind;
 pub use stream::StreamDecoder;
 
+pub use crate::token::TokenKind;
+
 use crate::TokenId;
+use crate::artifact::TokenizerSource;
 use added::AddedTokens;
 use bpe::{Bpe, Scratch};
 use pretokenize::Pieces;
@@ -60,6 +63,19 @@ struct Parts {
 }
 
 impl Tokenizer {
+    /// Builds the tokenizer that an artifact names.
+    ///
+    /// # Errors
+    /// As [`from_json`](Self::from_json) and [`from_vocabulary`](Self::from_vocabulary).
+    pub fn from_source(source: &TokenizerSource) -> Result<Tokenizer, TokenizerError> {
+        match source {
+            TokenizerSource::Json(bytes) => Tokenizer::from_json(bytes),
+            TokenizerSource::Gguf(lists) => {
+                Tokenizer::from_vocabulary(&lists.tokens, &lists.kinds, &lists.merges, &lists.pre)
+            }
+        }
+    }
+
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors

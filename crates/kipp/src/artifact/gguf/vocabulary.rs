@@ -4,33 +4,9 @@ use super::metadata::Metadata;
 use crate::artifact::error::{ArtifactError, TokenizerFilesError};
 use crate::artifact::escaped::Escaped;
 use crate::artifact::tokenizer_files::SpecialIds;
-use crate::token::TokenId;
+use crate::token::{TokenId, TokenKind};
 
 use super::GgufError;
-
-/// What kind of token an entry of the vocabulary is, by the format's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenType {
-    /// Made by merges.
-    Normal = 1,
-    /// Stands for nothing else.
-    Unknown = 2,
-    /// A control token; skipped when text is shown.
-    Control = 3,
-    /// Added by the model's makers, but text like any other when shown.
-    UserDefined = 4,
-    /// A padding row.
-    Unused = 5,
-    /// One byte.
-    Byte = 6,
-}
-
-impl TokenType {
-    fn from_id(id: i64) -> Option<TokenType> {
-        use TokenType::*;
-        [Normal, Unknown, Control, UserDefined, Unused, Byte].into_iter().find(|kind| *kind as i64 == id)
-    }
-}
 
 /// A byte-level BPE vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +14,7 @@ pub struct GgufVocabulary {
     /// One entry an id, in the byte-level alphabet (control and user-defined tokens: as they are spelled).
     pub tokens: Vec<String>,
     /// One entry an id.
-    pub token_types: Vec<TokenType>,
+    pub kinds: Vec<TokenKind>,
     /// `left right`, most frequent first.
     pub merges: Vec<String>,
     /// Which splitting rule: `qwen2`.
@@ -105,20 +81,20 @@ pub(crate) fn read(metadata: &Metadata) -> Result<GgufVocabulary, VocabularyErro
         .strings("tokenizer.ggml.merges")?
         .map(owned)
         .ok_or(TokenizerFilesError::Absent { what: "tokenizer.ggml.merges" })?;
-    let token_types = token_types(metadata, tokens.len())?;
-    Ok(GgufVocabulary { tokens, token_types, merges, pre: pre.to_owned() })
+    let kinds = kinds(metadata, tokens.len())?;
+    Ok(GgufVocabulary { tokens, kinds, merges, pre: pre.to_owned() })
 }
 
-/// Absent types are all normal, as the format has it.
-fn token_types(metadata: &Metadata, tokens: usize) -> Result<Vec<TokenType>, VocabularyError> {
-    let Some(ids) = metadata.integers(TOKEN_TYPE)? else { return Ok(vec![TokenType::Normal; tokens]) };
-    if ids.len() != tokens {
-        return Err(TokenizerFilesError::Length { key: TOKEN_TYPE, found: ids.len(), tokens }.into());
+/// Absent kinds are all normal, as the format has it.
+fn kinds(metadata: &Metadata, tokens: usize) -> Result<Vec<TokenKind>, VocabularyError> {
+    let Some(numbers) = metadata.integers(TOKEN_TYPE)? else { return Ok(vec![TokenKind::Normal; tokens]) };
+    if numbers.len() != tokens {
+        return Err(TokenizerFilesError::Length { key: TOKEN_TYPE, found: numbers.len(), tokens }.into());
     }
     let read = |(index, &value): (usize, &i64)| {
-        TokenType::from_id(value).ok_or(TokenizerFilesError::TokenType { index, value })
+        TokenKind::from_gguf(value).ok_or(TokenizerFilesError::TokenKind { index, value })
     };
-    Ok(ids.iter().enumerate().map(read).collect::<Result<_, _>>()?)
+    Ok(numbers.iter().enumerate().map(read).collect::<Result<_, _>>()?)
 }
 
 /// The ids that the file names. An absent id is no id: none is ever put in its place.

@@ -110,6 +110,48 @@ fn read_tensor(
     data_start: usize,
     data_bytes: usize,
 ) -> Result<TensorEntry, SafetensorsError> {
+    let Description { type_name, bits, scheme, shape, begin, end } = read_description(name, description)?;
+    let tensor = || Escaped::text(name);
+    if end < begin {
+        return Err(SafetensorsError::OffsetOrder { tensor: tensor(), begin, end });
+    }
+    if end > data_bytes as u64 {
+        return Err(SafetensorsError::OutsideFile { tensor: tensor(), begin, end, data_bytes });
+    }
+    let bits = shape
+        .iter()
+        .try_fold(1u64, |size, &d| size.checked_mul(d))
+        .and_then(|weights| weights.checked_mul(bits))
+        .filter(|_| shape.iter().all(|&d| usize::try_from(d).is_ok()))
+        .ok_or_else(|| SafetensorsError::SizeOverflow { tensor: tensor(), shape: shape.clone() })?;
+    if bits.div_ceil(8) != end - begin {
+        let (expected, found) = (bits.div_ceil(8), end - begin);
+        return Err(SafetensorsError::SizeMismatch { tensor: tensor(), expected, found });
+    }
+    Ok(TensorEntry {
+        name: name.to_owned(),
+        scheme,
+        type_name,
+        shape: shape.iter().map(|&d| d as usize).collect(),
+        file: 0,
+        range: data_start + begin as usize..data_start + end as usize,
+    })
+}
+
+/// A tensor's description, not yet compared with the file's size.
+struct Description {
+    type_name: &'static str,
+    /// Bits a value.
+    bits: u64,
+    scheme: Option<Scheme>,
+    /// Outermost dimension first.
+    shape: Vec<u64>,
+    /// Where its bytes lie, counted from the end of the header.
+    begin: u64,
+    end: u64,
+}
+
+fn read_description(name: &str, description: &Json) -> Result<Description, SafetensorsError> {
     let tensor = || Escaped::text(name);
     for (field, _) in object(description)? {
         if !["dtype", "shape", "data_offsets"].contains(&field.as_str()) {
@@ -141,31 +183,7 @@ fn read_tensor(
     let &[begin, end] = bounds.as_slice() else {
         return Err(broken("data_offsets", "two numbers that are not negative", offsets));
     };
-
-    if end < begin {
-        return Err(SafetensorsError::OffsetOrder { tensor: tensor(), begin, end });
-    }
-    if end > data_bytes as u64 {
-        return Err(SafetensorsError::OutsideFile { tensor: tensor(), begin, end, data_bytes });
-    }
-    let bits = shape
-        .iter()
-        .try_fold(1u64, |size, &d| size.checked_mul(d))
-        .and_then(|weights| weights.checked_mul(bits))
-        .filter(|_| shape.iter().all(|&d| usize::try_from(d).is_ok()))
-        .ok_or_else(|| SafetensorsError::SizeOverflow { tensor: tensor(), shape: shape.clone() })?;
-    if bits.div_ceil(8) != end - begin {
-        let (expected, found) = (bits.div_ceil(8), end - begin);
-        return Err(SafetensorsError::SizeMismatch { tensor: tensor(), expected, found });
-    }
-    Ok(TensorEntry {
-        name: name.to_owned(),
-        scheme,
-        type_name,
-        shape: shape.iter().map(|&d| d as usize).collect(),
-        file: 0,
-        range: data_start + begin as usize..data_start + end as usize,
-    })
+    Ok(Description { type_name, bits, scheme, shape, begin, end })
 }
 
 /// The numbers of a list, or what stands in their place.
