@@ -1,5 +1,8 @@
 //! What a model is: its dimensions by their model-card names. Everything comes from the file, nothing is fixed.
 
+/// Bases below 1 make frequencies that grow, and angles that are not finite.
+const MIN_ROPE_THETA: f64 = 1.0;
+
 /// The dimensions and constants of a Qwen3 model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
@@ -47,6 +50,12 @@ pub struct Yarn {
 /// Why dimensions describe no model. Fields go by their names in [`ModelSpec`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SpecError {
+    /// A base whose frequencies grow with the pair, up to infinity.
+    #[error("rope_theta is {found}; the base of the rotary embedding is at least {MIN_ROPE_THETA}")]
+    RopeTheta {
+        /// The base.
+        found: f64,
+    },
     /// A dimension of zero.
     #[error("{field} is zero")]
     Zero {
@@ -156,6 +165,9 @@ impl ModelSpec {
             return Err(SpecError::OddHeadDim { head_dim: self.head_dim });
         }
         positive("rope_theta", self.rope_theta)?;
+        if self.rope_theta < MIN_ROPE_THETA {
+            return Err(SpecError::RopeTheta { found: self.rope_theta });
+        }
         positive("rms_norm_eps", f64::from(self.rms_norm_eps))?;
         if let Some(yarn) = &self.rope_scaling {
             yarn.validate()?;

@@ -65,7 +65,9 @@ impl Evidence<'_> {
         if let [file] = self.files.as_slice()
             && let Some(checkpoint) = Checkpoint::by_sha256(&sha256_hex(file.bytes))
         {
-            return Registration::Registered(checkpoint);
+            // The weights of a folder are proved by their hash, its config.json only by what it says.
+            let same = checkpoint.spec() == *self.spec;
+            return if same { Registration::Registered(checkpoint) } else { Registration::Unregistered };
         }
         if let Some(checkpoint) =
             self.folder.and_then(snapshot_source).and_then(|source| self.pinned(&source))

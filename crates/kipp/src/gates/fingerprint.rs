@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{GATE_TOKENS, Gate, GateError, Subject, all_logits, gate_tokens};
-use crate::artifact::Weights;
 use crate::backend::BackendInfo;
 
 /// Frozen fingerprints; changed only in a commit that says why.
@@ -17,7 +16,7 @@ const FROZEN_BYTES: usize = 64 << 20;
 /// The fingerprints of one file: a file is its weights, whatever its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frozen {
-    /// FNV-1a 64 over the stored bytes of all matrices, in the order of the forward pass, in hexadecimal.
+    /// FNV-1a 64 over the stored bytes of all matrices and the dimensions, in hexadecimal.
     pub weights: String,
     /// Kernel class, activations and KV scheme: the fingerprint of the logits, in hexadecimal.
     pub logits: BTreeMap<String, String>,
@@ -66,7 +65,7 @@ pub fn measure(subject: &Subject<'_>) -> Result<Frozen, GateError> {
     let found = format!("{:016x}", fingerprint(&all_logits(model.as_mut(), &tokens, CHUNK)?));
     let BackendInfo { name, kernels, activations, .. } = model.describe();
     let class = format!("{name} {kernels} {activations} kv:{}", subject.kv.name());
-    Ok(Frozen { weights: identity(&subject.artifact.weights()), logits: BTreeMap::from([(class, found)]) })
+    Ok(Frozen { weights: identity(subject), logits: BTreeMap::from([(class, found)]) })
 }
 
 /// What is frozen, by the path of the file that it was measured on.
@@ -74,28 +73,29 @@ pub fn frozen() -> Result<BTreeMap<String, Frozen>, serde_json::Error> {
     serde_json::from_str(FROZEN)
 }
 
+/// Nothing where nothing is frozen for this file and class: a gate that compares nothing must not be counted.
 pub(super) fn gates(subject: &Subject<'_>) -> Result<Vec<Gate>, GateError> {
-    let Frozen { weights, logits } = measure(subject)?;
+    let weights = identity(subject);
     // A file that cannot be parsed would be an empty list: a test reads it through `frozen`.
     let frozen = frozen().unwrap_or_default();
-    let of_these_weights = frozen.values().find(|file| file.weights == weights);
-    let gate =
-        |(class, found): (String, String)| match of_these_weights.and_then(|file| file.logits.get(&class)) {
-            None => Gate::at_most("fingerprint", 0.0, 0.0, format!("{found}, none frozen for {class}")),
-            Some(frozen) => {
-                let differs = f64::from(u8::from(*frozen != found));
-                Gate::at_most("fingerprint", 0.0, differs, format!("{found}, frozen {frozen} for {class}"))
-            }
-        };
-    Ok(logits.into_iter().map(gate).collect())
+    let Some(file) = frozen.values().find(|file| file.weights == weights) else { return Ok(Vec::new()) };
+    let gate = |(class, found): (String, String)| {
+        let frozen = file.logits.get(&class)?;
+        let differs = f64::from(u8::from(*frozen != found));
+        Some(Gate::at_most("fingerprint", 0.0, differs, format!("{found}, frozen {frozen} for {class}")))
+    };
+    Ok(measure(subject)?.logits.into_iter().filter_map(gate).collect())
 }
 
-fn identity(weights: &Weights<'_>) -> String {
+/// The weights, and what else flags can change of the model.
+fn identity(subject: &Subject<'_>) -> String {
+    let weights = subject.artifact.weights();
     let bytes: usize = weights.matrices().map(|matrix| matrix.bytes.len()).sum();
     if bytes > FROZEN_BYTES {
         return "not hashed".to_owned();
     }
     let mut hash = Fnv::default();
     weights.matrices().for_each(|matrix| hash.update(matrix.bytes));
+    hash.update(format!("{:?}", subject.spec).as_bytes());
     format!("{:016x}", hash.value())
 }

@@ -7,5 +7,6 @@ mod convert;
 mod gates;
 mod oracle;
 mod paths;
+mod registration;
 mod sampling;
 mod tokenizer;
