@@ -38,6 +38,14 @@ pub enum ChatError {
         /// What the parser says.
         problem: String,
     },
+    /// The template has a construct whose cost has no bound.
+    #[error("the chat template has {construct} at line {line}, which is not supported")]
+    Unbounded {
+        /// Line from 1; 0 when unknown.
+        line: usize,
+        /// What it is.
+        construct: &'static str,
+    },
     /// The template looked into a variable that does not exist.
     #[error("the chat template uses an undefined value at line {line}: {problem}")]
     Undefined {

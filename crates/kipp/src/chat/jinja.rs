@@ -1,9 +1,11 @@
 //! Jinja with Transformers' settings, and with bounds: a template comes with a model file and is hostile until
 //! it has rendered.
 
-use std::io;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use minijinja::machinery::{self, Instructions};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, State, Value};
@@ -12,6 +14,7 @@ use minijinja_contrib::pycompat;
 use super::error::{ChatError, Raised};
 use super::json::tojson;
 use super::markers::Atoms;
+use super::{guard, program};
 
 /// What one rendering may use.
 #[derive(Clone, Copy, Debug)]
@@ -27,28 +30,41 @@ const MIN_STACK_BYTES: usize = 8 << 20;
 /// A nested list costs at least two steps a level; printing one takes about 300 bytes of stack a level.
 const STACK_BYTES_PER_FUEL: usize = 256;
 
+/// Transformers' settings.
+fn syntax() -> Result<SyntaxConfig, Error> {
+    SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(false).build()
+}
+
 /// The engine with everything that a chat template may call. With `atoms`, matching methods see text spelled out.
-fn environment<'source>(fuel: u64, atoms: Option<Arc<Atoms>>) -> Environment<'source> {
+fn environment(limits: Limits, atoms: Option<Arc<Atoms>>) -> Environment<'static> {
     let mut environment = Environment::new();
-    let syntax =
-        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(false).build();
-    if let Ok(syntax) = syntax {
-        environment.set_syntax(syntax);
-    }
-    // A prompt is text, never HTML.
-    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_debug(false);
-    environment.set_fuel(Some(fuel));
-    // A list that holds one list many times is small until it is printed: it is paid for while it is.
-    environment.set_formatter(|output, state, value| match value.as_object() {
-        Some(_) => Ok(std::fmt::Write::write_fmt(output, format_args!("{}", string(state, value)?))?),
-        None => minijinja::escape_formatter(output, state, value),
+    environment.set_fuel(Some(limits.fuel));
+    let written_bytes = AtomicUsize::new(0);
+    environment.set_formatter(move |output, state, value| {
+        guard::read(state, value)?;
+        let text = match value.as_str() {
+            Some(text) => text,
+            None if value.is_undefined() => "",
+            None => &value.to_string(),
+        };
+        // Macros and captured blocks count too: the limit has room for them.
+        let before = written_bytes.fetch_add(text.len(), Ordering::Relaxed);
+        if before.saturating_add(text.len()) > limits.output_bytes {
+            return Err(Error::from(ErrorKind::WriteFailure));
+        }
+        output.write_str(text).map_err(Error::from)
     });
     environment.add_filter("tojson", tojson);
-    environment.add_filter("string", string);
-    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
-        Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
-    });
+    environment.add_function(
+        "raise_exception",
+        |state: &State<'_, '_>, message: Value| -> Result<Value, Error> {
+            guard::read(state, &message)?;
+            Err(Error::new(ErrorKind::InvalidOperation, "raise_exception")
+                .with_source(Raised(message.to_string())))
+        },
+    );
+    guard::install(&mut environment);
     environment.set_unknown_method_callback(
         move |state: &mut State<'_, '_>, value, method, args| match &atoms {
             Some(atoms) if MATCHING_METHODS.contains(&method) => {
@@ -87,32 +103,13 @@ fn spelled_out_text(value: Value, atoms: &Atoms) -> Value {
     }
 }
 
-/// The filter `string`, paying for the text while it grows.
-fn string(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
-    struct Paying<'a, 'b>(&'a State<'b, 'b>, String);
-    impl std::fmt::Write for Paying<'_, '_> {
-        fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            self.1.push_str(text);
-            // Rounded up, so that many small pieces are paid for as well.
-            self.0.consume_fuel(text.len() as u64 / 64 + 1).map_err(|_| std::fmt::Error)
-        }
-    }
-    if value.as_str().is_some() {
-        return Ok(value.clone());
-    }
-    let mut text = Paying(state, String::new());
-    match std::fmt::Write::write_fmt(&mut text, format_args!("{value}")) {
-        Ok(()) => Ok(Value::from(text.1)),
-        Err(_) => Err(Error::from(ErrorKind::OutOfFuel)),
-    }
+/// Checks that `source` is a template within bounds.
+pub(super) fn check(source: &str) -> Result<(), ChatError> {
+    on_own_stack(MIN_STACK_BYTES, || compile(source).map(drop))
 }
 
-/// Checks that `source` is a template. The parser bounds its own recursion.
-pub(super) fn check(source: &str) -> Result<(), ChatError> {
-    match environment(0, None).template_from_str(source) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(ChatError::from_engine(&error, 0, 0)),
-    }
+fn compile(source: &str) -> Result<Instructions<'_>, ChatError> {
+    program::compile(source, syntax().map_err(|error| ChatError::from_engine(&error, 0, 0))?)
 }
 
 /// Renders `source` with `variables`.
@@ -127,13 +124,21 @@ pub(super) fn render(
 ) -> Result<String, ChatError> {
     let stack_bytes =
         MIN_STACK_BYTES.saturating_add((limits.fuel as usize).saturating_mul(STACK_BYTES_PER_FUEL));
+    on_own_stack(stack_bytes, move || render_here(source, variables, limits, atoms))
+}
+
+/// Runs `work` on a thread of its own.
+fn on_own_stack<T: Send>(
+    stack_bytes: usize,
+    work: impl FnOnce() -> Result<T, ChatError> + Send,
+) -> Result<T, ChatError> {
     let failed = |problem: &str| ChatError::Failed { line: 0, problem: problem.to_owned() };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("chat-template".to_owned()).stack_size(stack_bytes);
-        let rendering = thread
-            .spawn_scoped(scope, move || render_here(source, variables, limits, atoms))
+        let working = thread
+            .spawn_scoped(scope, work)
             .map_err(|error| failed(&format!("no thread to render on: {error}")))?;
-        rendering.join().unwrap_or_else(|_| Err(failed("the template engine panicked")))
+        working.join().unwrap_or_else(|_| Err(failed("the template engine panicked")))
     })
 }
 
@@ -144,34 +149,20 @@ fn render_here(
     limits: Limits,
     atoms: Option<Arc<Atoms>>,
 ) -> Result<String, ChatError> {
-    let environment = environment(limits.fuel, atoms);
-    let mut output = BoundedOutput { bytes: Vec::new(), limit: limits.output_bytes };
-    let rendered = environment
-        .template_from_str(source)
-        .and_then(|template| template.render_captured_to(variables, &mut output).map(drop));
-    if let Err(error) = rendered {
-        return Err(ChatError::from_engine(&error, limits.fuel, limits.output_bytes));
-    }
-    String::from_utf8(output.bytes)
-        .map_err(|_| ChatError::Failed { line: 0, problem: "the output is not UTF-8".to_owned() })
-}
-
-/// Collects the prompt up to a limit.
-struct BoundedOutput {
-    bytes: Vec<u8>,
-    limit: usize,
-}
-
-impl io::Write for BoundedOutput {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() > self.limit - self.bytes.len() {
-            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    let environment = environment(limits, atoms);
+    let (instructions, blocks) = (compile(source)?, BTreeMap::new());
+    let mut text = String::new();
+    let rendered = machinery::eval(
+        &environment,
+        &instructions,
+        variables,
+        &blocks,
+        &mut machinery::make_string_output(&mut text),
+        // A prompt is text, never HTML.
+        minijinja::AutoEscape::None,
+    );
+    match rendered {
+        Ok(_) => Ok(text),
+        Err(error) => Err(ChatError::from_engine(&error, limits.fuel, limits.output_bytes)),
     }
 }

@@ -4,10 +4,13 @@
 
 mod context;
 mod error;
+mod filter;
+mod guard;
 mod jinja;
 mod json;
 mod markers;
 mod message;
+mod program;
 mod spelling;
 mod template;
 

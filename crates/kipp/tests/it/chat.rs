@@ -2,6 +2,8 @@
 //! refused, and templates that mean harm.
 
 mod forgery;
+mod hostile;
+mod variants;
 
 use kipp::chat::{ChatError, Conversation, Message, Rendered, Role, Template};
 use kipp::tokenizer::Tokenizer;
@@ -262,42 +264,6 @@ fn transformers_settings_hold() {
         text("{{ ['é🙂', 1] | tojson(ensure_ascii=true, separators=(',', ':')) }}"),
         "[\"\\u00e9\\ud83d\\ude42\",1]"
     );
-}
-
-#[test]
-fn hostile_templates_end_in_an_error() {
-    let double = "{% set ns = namespace(a=['aaaaaaaaaaaaaaaa']) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}";
-    let nest =
-        "{% for i in range(10000) %}{% for j in range(100) %}{% set ns.a = [ns.a] %}{% endfor %}{% endfor %}";
-    let grow = |step: &str| {
-        format!(
-            "{{% set ns = namespace(a='aaaaaaaa') %}}{{% for i in range(64) %}}{{% set ns.a = {step} %}}{{% endfor %}}"
-        )
-    };
-    let sources = [
-        "{% for i in range(10000) %}{% for i in range(10000) %}{% endfor %}{% endfor %}".to_owned(),
-        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".to_owned(),
-        grow("ns.a ~ ns.a"),
-        grow("ns.a + ns.a"),
-        grow("ns.a.replace('a', 'aa')"),
-        "{{ 'a' * 99999999 }}".to_owned(),
-        format!("{{% for i in range(10000) %}}{{{{ '{}' * 1000 }}}}{{% endfor %}}", "a".repeat(64)),
-        format!("{double}{{{{ ns.a | tojson }}}}"),
-        format!("{double}{{{{ ns.a | string }}}}"),
-        format!("{double}{{{{ ns.a }}}}"),
-        format!("{double}{{% set x %}}{{{{ ns.a }}}}{{% endset %}}"),
-        format!("{{% set ns = namespace(a=[]) %}}{nest}"),
-        "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}".to_owned(),
-        "{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns | tojson }}".to_owned(),
-    ];
-    for source in sources {
-        let result = with_template(&source, hi());
-        assert!(result.is_err(), "{source}");
-    }
-    let deep = format!("{{{{ {}1{} }}}}", "(".repeat(50_000), ")".repeat(50_000));
-    assert!(matches!(with_template(&deep, hi()), Err(ChatError::Syntax { .. })));
-    let nested = format!("{}{}", "{% if true %}".repeat(20_000), "{% endif %}".repeat(20_000));
-    assert!(with_template(&nested, hi()).is_err());
 }
 
 #[test]
