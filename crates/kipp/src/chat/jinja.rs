@@ -27,7 +27,7 @@ pub(super) struct Limits {
 
 /// What any rendering may need, the parser's own recursion included.
 const MIN_STACK_BYTES: usize = 8 << 20;
-/// A nested list costs at least two steps a level; printing one takes about 300 bytes of stack a level.
+/// A nested list costs at least three steps a level to build; dropping one takes some 300 bytes of stack a level.
 const STACK_BYTES_PER_FUEL: usize = 256;
 
 /// Transformers' settings.
@@ -114,7 +114,7 @@ fn compile(source: &str) -> Result<Instructions<'_>, ChatError> {
 
 /// Renders `source` with `variables`.
 ///
-/// A template can nest a list as deep as its fuel goes, and the engine drops and prints lists by recursion: the
+/// A template can nest a list as deep as its fuel goes, and the engine drops lists by recursion: the
 /// rendering gets a thread with a stack for that depth, of which only what is used becomes memory.
 pub(super) fn render(
     source: &str,
