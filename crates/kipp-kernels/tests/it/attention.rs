@@ -1,3 +1,5 @@
+//! Attention: every case of the conformance suite on every class of this machine.
+
 use kipp_kernels::conformance::{attention::*, cpu, same_bits};
 use kipp_kernels::{KvLayout, KvScheme};
 

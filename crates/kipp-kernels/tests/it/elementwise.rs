@@ -1,3 +1,5 @@
+//! Norms, rotation, SwiGLU and sums against f64, and bit by bit between the classes.
+
 use kipp_kernels::conformance::{F32_NMSE, elementwise as reference, near, numbers, same_bits};
 
 use super::{all_kernels, scalar};

@@ -1,3 +1,5 @@
+//! Matrix products: every scheme, coding and class on ragged shapes.
+
 use kipp_kernels::conformance::{cpu, product::*, same_bits};
 use kipp_kernels::{Activations, Scheme};
 

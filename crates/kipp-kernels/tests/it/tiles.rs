@@ -1,3 +1,5 @@
+//! Prepared tiles decode to what the file holds.
+
 use kipp_kernels::Scheme;
 use kipp_kernels::conformance::{cpu::prepare, product::*, same_bits};
 use kipp_kernels::tile::{TileLayout, decode_row};
