@@ -1,5 +1,6 @@
 //! Converting: what is written opens again with the same weights, and the same source gives the same bytes.
 
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -7,16 +8,28 @@ use kipp::Scheme;
 use kipp::artifact::{
     Artifact, ArtifactError, Registration, TokenizerFilesError, TokenizerSource, sha256_file,
 };
-use kipp::convert::{ConvertError, ConvertOptions, Converted, convert};
+use kipp::convert::{ConvertError, ConvertOptions, Converted, WRITTEN_SCHEMES, check_destination, convert};
+use kipp::tokenizer::TokenizerError;
 
 use super::artifact::build;
+use super::paths::{ODD, repository};
 
 fn kipp_tiny() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/kipp-tiny")
 }
 
+/// The bytes that a source converts to.
+fn bytes(source: &Artifact, scheme: Scheme) -> Result<(Vec<u8>, Converted), ConvertError> {
+    let (mut out, options) = (Vec::new(), ConvertOptions { scheme, head: None });
+    let converted = convert(source, options, &mut out, &mut |_, _| ControlFlow::Continue(()))?;
+    assert_eq!(converted.bytes, out.len() as u64);
+    Ok((out, converted))
+}
+
 fn write(source: &Artifact, scheme: Scheme, out: &Path) -> Result<Converted, ConvertError> {
-    convert(source, ConvertOptions { scheme, head: None }, out, &mut |_, _| ControlFlow::Continue(()))
+    let (bytes, converted) = bytes(source, scheme)?;
+    std::fs::write(out, bytes).unwrap();
+    Ok(converted)
 }
 
 /// The one command that makes the embedded model anew:
@@ -41,12 +54,6 @@ fn the_embedded_model_is_what_the_folder_converts_to() {
         panic!("the file's sha256 does not stand in the registry");
     };
     assert_eq!(checkpoint.id, "kipp-tiny");
-}
-
-/// Every name in a folder, hidden ones too: what a conversion leaves behind.
-fn names(folder: &Path) -> Vec<String> {
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-    std::fs::read_dir(folder).unwrap().map(name).collect()
 }
 
 #[test]
@@ -128,41 +135,48 @@ fn rows_that_are_no_whole_number_of_groups_stay_dense_and_are_named() {
 }
 
 #[test]
-fn h14_a_weight_that_is_not_finite_is_refused_by_tensor_and_index_and_nothing_stays() {
+fn h14_a_weight_that_is_not_finite_is_refused_by_tensor_and_index() {
     for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("source");
         build::write_folder(&source, &build::config(true), &build::weights(false));
         // The second weight of the final norm, which ends the file.
         let path = source.join("model.safetensors");
-        let mut bytes = std::fs::read(&path).unwrap();
-        let at = bytes.len() - 2 * (build::HIDDEN - 1);
-        bytes[at..at + 2].copy_from_slice(&((poison.to_bits() >> 16) as u16).to_le_bytes());
-        std::fs::write(&path, bytes).unwrap();
+        let mut weights = std::fs::read(&path).unwrap();
+        let at = weights.len() - 2 * (build::HIDDEN - 1);
+        weights[at..at + 2].copy_from_slice(&((poison.to_bits() >> 16) as u16).to_le_bytes());
+        std::fs::write(&path, weights).unwrap();
         let artifact = Artifact::open(&source).unwrap();
-        let error = write(&artifact, Scheme::Q8_0, &folder.path().join("out.gguf")).unwrap_err();
+        let error = bytes(&artifact, Scheme::Q8_0).unwrap_err();
         let ConvertError::NotFinite { tensor, index, .. } = error else { panic!("{error}") };
         assert_eq!((tensor.to_string().as_str(), index), ("model.norm.weight", 1));
-        assert_eq!(names(folder.path()), ["source"]);
     }
 }
 
 #[test]
-fn a_stopped_conversion_leaves_nothing_and_replaces_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out.gguf");
-    std::fs::write(&out, b"precious").unwrap();
+fn a_conversion_stops_where_it_is_told_to_and_where_nothing_more_can_be_written() {
     let source = Artifact::open(kipp_tiny()).unwrap();
     let options = ConvertOptions { scheme: Scheme::Q8_0, head: None };
     let mut last = (0, 0);
-    let result = convert(&source, options, &out, &mut |done, total| {
+    let result = convert(&source, options, &mut Vec::new(), &mut |done, total| {
         last = (done, total);
         if done > total / 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert!(matches!(result, Err(ConvertError::Stopped)));
     assert!(last.0 > 0 && last.0 <= last.1);
-    assert_eq!(names(folder.path()), ["out.gguf"]);
-    assert_eq!(std::fs::read(&out).unwrap(), b"precious");
+
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let result = convert(&source, options, &mut Full, &mut |_, _| ControlFlow::Continue(()));
+    let Err(ConvertError::Write(error)) = result else { panic!("{result:?}") };
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 
 #[test]
@@ -171,10 +185,69 @@ fn a_source_is_never_its_own_output_and_read_only_schemes_are_refused() {
     let path = folder.path().join("m.gguf");
     std::fs::write(&path, build::valid_gguf()).unwrap();
     let source = Artifact::open(&path).unwrap();
-    assert!(matches!(write(&source, Scheme::Q8_0, &path), Err(ConvertError::OverSource(_))));
-    let other = folder.path().join("n.gguf");
-    assert!(matches!(write(&source, Scheme::Q6K, &other), Err(ConvertError::ReadOnly(Scheme::Q6K))));
-    assert_eq!(names(folder.path()), ["m.gguf"]);
+    let roundabout = folder.path().join("../").join(folder.path().file_name().unwrap()).join("m.gguf");
+    for own in [&path, &roundabout] {
+        assert!(matches!(check_destination(&source, own), Err(ConvertError::OverSource(_))));
+    }
+    check_destination(&source, &folder.path().join("n.gguf")).unwrap();
+    assert!(matches!(bytes(&source, Scheme::Q6K), Err(ConvertError::ReadOnly(Scheme::Q6K))));
+    assert_eq!(WRITTEN_SCHEMES.len(), 5);
+}
+
+/// A tokenizer that `run` refuses must not get into a file.
+#[test]
+fn what_no_tokenizer_can_be_built_of_is_not_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(kipp_tiny().join(name), folder.path().join(name)).unwrap();
+    }
+    let json = std::fs::read(kipp_tiny().join("tokenizer.json")).unwrap();
+    let mut json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    json["added_tokens"][0]["lstrip"] = true.into();
+    std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+    let result = bytes(&Artifact::open(folder.path()).unwrap(), Scheme::Bf16);
+    let Err(ConvertError::Tokenizer { path, error }) = result else { panic!("{result:?}") };
+    assert_eq!(path, folder.path());
+    assert!(matches!(error, TokenizerError::UnsupportedFlag { flag: "lstrip", .. }), "{error}");
+    // The vocabulary of this file is made up of words, without a token for each byte.
+    let result = bytes(&Artifact::from_vec(build::valid_gguf()).unwrap(), Scheme::Bf16);
+    assert!(matches!(result, Err(ConvertError::Tokenizer { .. })), "{result:?}");
+}
+
+/// Whatever the dimensions: the file binds again, and only rows that are no whole number of groups stay dense.
+#[test]
+fn odd_shapes_convert_to_every_quantized_scheme() {
+    for name in ODD {
+        let source = Artifact::open(repository(&format!("testdata/odd/{name}"))).unwrap();
+        for scheme in [Scheme::Q8_0, Scheme::Q4_0, Scheme::Q4_1] {
+            let (file, converted) = bytes(&source, scheme).unwrap();
+            let written = Artifact::from_vec(file).unwrap();
+            written.check_finite().unwrap();
+            assert_eq!(written.spec(), source.spec(), "{name}");
+            let mut dense = Vec::new();
+            for (matrix, original) in written.weights().matrices().zip(source.weights().matrices()) {
+                assert_eq!((matrix.rows, matrix.cols), (original.rows, original.cols), "{name}");
+                let wanted = if original.cols == source.spec().hidden_size
+                    && original.rows == source.spec().vocab_size
+                {
+                    Scheme::Q8_0
+                } else {
+                    scheme
+                };
+                if matrix.cols % wanted.group_len() == 0 {
+                    assert_eq!(matrix.scheme, wanted, "{name}, {}", matrix.name);
+                } else {
+                    assert_eq!(matrix.scheme, Scheme::Bf16, "{name}, {}", matrix.name);
+                    dense.push((matrix.name.to_owned(), Scheme::Bf16));
+                }
+            }
+            let mut kept = converted.kept_dense;
+            kept.sort_by(|a, b| a.0.cmp(&b.0));
+            dense.sort_by(|a, b| a.0.cmp(&b.0));
+            assert_eq!(kept, dense, "{name}");
+            assert_eq!(!dense.is_empty(), name == "no-group-of-32", "{name}");
+        }
+    }
 }
 
 #[test]

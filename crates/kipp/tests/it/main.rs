@@ -5,6 +5,7 @@ mod artifact;
 mod chat;
 mod convert;
 mod gates;
+mod heads;
 mod oracle;
 mod paths;
 mod registration;

@@ -4,8 +4,9 @@ use kipp::Scheme;
 use kipp::artifact::gguf::GgufError;
 use kipp::artifact::gguf::writer::MetadataValue as Value;
 use kipp::artifact::huggingface::ConfigError;
-use kipp::artifact::{Artifact, ArtifactError, BindingError, TokenType, TokenizerSource};
+use kipp::artifact::{Artifact, ArtifactError, BindingError, TokenizerSource};
 use kipp::spec::Yarn;
+use kipp::tokenizer::TokenKind;
 
 use super::build::{self, Weight};
 
@@ -102,12 +103,23 @@ fn the_formats_own_defaults_hold() {
     // Token types: normal.
     let artifact = open(&without("tokenizer.ggml.token_type"), &build::weights(false), Scheme::Bf16).unwrap();
     let TokenizerSource::Gguf(vocabulary) = artifact.tokenizer_source().unwrap() else { panic!() };
-    assert!(vocabulary.token_types.iter().all(|kind| *kind == TokenType::Normal));
+    assert!(vocabulary.kinds.iter().all(|kind| *kind == TokenKind::Normal));
     // Untied, so a head is needed.
     let config: Vec<String> =
         build::config(true).into_iter().filter(|line| !line.contains("tie_word")).collect();
     let error = binding_error(open_folder(&config, &build::weights(false)));
     assert_eq!(error, BindingError::Missing { tensor: "lm_head.weight".into() });
+}
+
+#[test]
+fn a_type_that_is_not_read_is_refused_with_those_that_are() {
+    let mut file = build::valid_gguf();
+    let name = b"output_norm.weight";
+    let at = file.windows(name.len()).position(|window| window == name).unwrap() + name.len();
+    // Dimension count, one dimension, then the type: i32, as large as the f32 that is there.
+    file[at + 12..at + 16].copy_from_slice(&26u32.to_le_bytes());
+    let error = binding_error(Artifact::from_vec(file)).to_string();
+    assert!(error.contains("the type i32 is not supported here (f32, f16, bf16)"), "{error}");
 }
 
 #[test]
@@ -237,6 +249,11 @@ fn the_splitting_rule_is_never_guessed_and_weights_need_no_tokenizer() {
     assert!(source(&without("tokenizer.ggml.merges")).contains("tokenizer.ggml.merges"));
     let short = Value::I32s(vec![1; 3]);
     assert!(source(&with("tokenizer.ggml.token_type", short)).contains("3 items for 40 tokens"));
+    for kind in [0, 2, 6, -1] {
+        let kinds = Value::I32s([vec![1; 39], vec![kind]].concat());
+        let error = source(&with("tokenizer.ggml.token_type", kinds));
+        assert!(error.contains(&format!("item 39 is {kind}")), "{error}");
+    }
     let folder = tempfile::tempdir().unwrap();
     build::write_folder(folder.path(), &build::config(true), &weights);
     let artifact = Artifact::open(folder.path()).unwrap();
