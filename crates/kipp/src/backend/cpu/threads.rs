@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -191,10 +192,11 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The threads to compute with when nobody says: one for each physical core that this process may use.
+/// The threads to compute with when nobody says: one for each physical core that has a CPU on which the calling thread
+/// may run, and no more than the control group's CPU time allows.
 ///
-/// `available_parallelism` knows affinity and cgroup quotas but counts hyperthreads, which only take turns on the
-/// units that the kernels keep full.
+/// `available_parallelism` knows affinity and quotas but counts hyperthreads, which only take turns on the units that the
+/// kernels keep full.
 pub fn default_threads() -> usize {
     let usable = usable_cores();
     physical_cores().map_or(usable, |cores| cores.min(usable)).max(1)
@@ -204,21 +206,78 @@ fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Distinct cores, by the sibling lists that Linux shows; `None` elsewhere.
+/// Cores of the CPUs that the calling thread may run on, as Linux tells; `None` elsewhere.
 fn physical_cores() -> Option<usize> {
-    let mut cores = std::collections::BTreeSet::new();
-    for entry in std::fs::read_dir("/sys/devices/system/cpu").ok()? {
-        let siblings = entry.ok()?.path().join("topology/thread_siblings_list");
-        if let Ok(list) = std::fs::read_to_string(siblings) {
-            cores.insert(list.trim().to_owned());
+    let allowed = allowed_cpus(&std::fs::read_to_string("/proc/thread-self/status").ok()?)?;
+    let siblings = |cpu: usize| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        std::fs::read_to_string(path).ok()
+    };
+    Some(count_cores(&allowed, siblings))
+}
+
+/// The CPUs that a thread's `status` in `/proc` allows it; `None` where it does not say or names none.
+fn allowed_cpus(status: &str) -> Option<BTreeSet<usize>> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    cpu_list(list).filter(|cpus| !cpus.is_empty())
+}
+
+/// More CPUs than Linux can be built for, so that a range allocates no more.
+const MAX_CPUS: usize = 1 << 16;
+
+/// Linux' list of CPUs: numbers and ranges with both ends, `0-3,8`. `None` for what is no such list.
+fn cpu_list(text: &str) -> Option<BTreeSet<usize>> {
+    let mut cpus = BTreeSet::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        if first > last || last >= MAX_CPUS {
+            return None;
         }
+        cpus.extend(first..=last);
     }
-    (!cores.is_empty()).then_some(cores.len())
+    Some(cpus)
+}
+
+/// Distinct cores among `cpus`. `siblings` has the list of CPUs on the same core as one; a CPU that has none is a core.
+fn count_cores(cpus: &BTreeSet<usize>, siblings: impl Fn(usize) -> Option<String>) -> usize {
+    let core = |cpu: usize| siblings(cpu).and_then(|list| cpu_list(&list)?.first().copied()).unwrap_or(cpu);
+    cpus.iter().map(|cpu| core(*cpu)).collect::<BTreeSet<usize>>().len()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_lists_are_read_whole_or_not_at_all() {
+        let list = |text: &str| cpu_list(text).map(|cpus| cpus.into_iter().collect::<Vec<usize>>());
+        assert_eq!(list("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
+        assert_eq!(list("\t5\n"), Some(vec![5]));
+        assert_eq!(list("\n"), Some(vec![]));
+        for bad in ["3-1", "x", "1-", "-1", "0-4294967295", "1 2"] {
+            assert_eq!(list(bad), None, "{bad}");
+        }
+        let status = "Name:\tkipp\nCpus_allowed:\tc\nCpus_allowed_list:\t2-3\nMems_allowed_list:\t0\n";
+        assert_eq!(allowed_cpus(status), Some(BTreeSet::from([2, 3])));
+        assert_eq!(allowed_cpus("Name:\tkipp\n"), None);
+        assert_eq!(allowed_cpus("Cpus_allowed_list:\t\n"), None);
+    }
+
+    #[test]
+    fn cores_are_counted_among_the_allowed_cpus_only() {
+        let allowed = |text: &str| cpu_list(text).unwrap();
+        // Eight CPUs, `n` and `n + 4` on one core.
+        let siblings = |cpu: usize| Some(format!("{},{}\n", cpu % 4, cpu % 4 + 4));
+        assert_eq!(count_cores(&allowed("0-7"), siblings), 4);
+        assert_eq!(count_cores(&allowed("0-1"), siblings), 2);
+        assert_eq!(count_cores(&allowed("1,5"), siblings), 1);
+        assert_eq!(count_cores(&allowed("4-6"), siblings), 3);
+        // Neighbours on one core, as some machines number them; and a system that does not tell.
+        assert_eq!(count_cores(&allowed("0-3"), |cpu| Some(format!("{}-{}", cpu & !1, cpu | 1))), 2);
+        assert_eq!(count_cores(&allowed("0-3"), |_| None), 4);
+        assert!((1..=usable_cores()).contains(&default_threads()));
+    }
 
     #[test]
     fn every_part_is_done_once() {
