@@ -3,7 +3,9 @@
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::{code, root, stderr};
 
@@ -46,12 +48,28 @@ fn the_json_document_is_whole() {
         note.clear();
         assert!(notes.read_line(&mut note).unwrap() > 0, "ended before it began");
     }
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(1));
     interrupt(&child);
     let out = child.wait_with_output().unwrap();
     assert_eq!(code(&out), 130);
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(report["finish_reason"], "interrupted");
+}
+
+/// Waits until a file of the folder other than `known` has bytes, and says its name.
+fn written_file(folder: &Path, known: &str) -> String {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while Instant::now() < deadline {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if name != known && entry.metadata().is_ok_and(|found| found.len() > 0) {
+                return name;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("no file was begun");
 }
 
 #[test]
@@ -60,8 +78,11 @@ fn no_half_written_file_stays() {
     let (list, out) = (folder.path().join("ids"), folder.path().join("out.f32"));
     std::fs::write(&list, "436 ".repeat(1500)).unwrap();
     let (list, out) = (list.to_str().unwrap(), out.to_str().unwrap());
-    let child = spawn(&["logits", "--backend", "oracle", "--all", "--ids", list, "-o", out]);
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // A row of logits a step, so that the file grows for minutes.
+    let oracle = ["--backend", "oracle", "--step-tokens", "1"];
+    let child = spawn(&[&["logits", "--all", "--ids", list, "-o", out], &oracle[..]].concat());
+    let begun = written_file(folder.path(), "ids");
+    assert_ne!(begun, "out.f32", "a file has its name once it is whole");
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 130, "{}", stderr(&output));
