@@ -11,13 +11,13 @@ use kipp::model::{Forward, Model, ModelOptions};
 use kipp_kernels::{Activations, KernelClass, select};
 use serde::Serialize;
 
-use crate::args::{BackendArgs, BackendName, ContextArgs, EMBEDDED_MODEL, RopeScaling};
+use crate::args::{AttentionArgs, BackendArgs, BackendName, ContextArgs, EMBEDDED_MODEL, RopeScaling};
 use crate::outcome::UsageError;
 use crate::progress::Progress;
 use crate::{memory, report};
 
 /// The dimensions of a model, with its rotary embedding scaled as the flags say.
-pub(crate) fn spec(artifact: &Artifact, flags: &ContextArgs) -> anyhow::Result<ModelSpec> {
+pub(crate) fn spec(artifact: &Artifact, flags: &AttentionArgs) -> anyhow::Result<ModelSpec> {
     let spec = artifact.spec().clone();
     match (flags.rope_scaling, flags.rope_factor) {
         (None, None) => Ok(spec),
@@ -68,7 +68,7 @@ pub(crate) fn context_limit(
     }
     // The weights are about to be prepared in memory; what they take is no longer free then.
     let free = memory::free_bytes().map(|free| free.saturating_sub(artifact.file().bytes));
-    Ok(default_context(maximum, token_bytes(spec, flags.kv), free))
+    Ok(default_context(maximum, token_bytes(spec, flags.attention.kv), free))
 }
 
 fn default_context(maximum: usize, token_bytes: usize, free_bytes: Option<u64>) -> ContextLimit {
@@ -110,16 +110,13 @@ pub(crate) struct Loaded {
     pub(crate) pool: KvPool,
 }
 
-/// Prepares a model for sequences of `context_tokens`.
+/// Prepares a model.
 pub(crate) fn forward(
     artifact: &Artifact,
     spec: ModelSpec,
     flags: &BackendArgs,
-    kv: KvScheme,
-    context_tokens: usize,
+    options: ModelOptions,
 ) -> anyhow::Result<Loaded> {
-    let options =
-        ModelOptions::for_one_sequence(kv, context_tokens, flags.step_tokens.min(context_tokens.max(1)));
     let forward: Box<dyn Forward> = match flags.backend {
         BackendName::Auto | BackendName::Cpu => Box::new(cpu(artifact, spec, flags, options)?),
         BackendName::Oracle => {

@@ -11,7 +11,7 @@ use kipp::batch::{Answer, Ask};
 use kipp::session::Session;
 use serde::Serialize;
 
-use crate::args::{BackendArgs, ContextArgs, JsonArg, ModelArg};
+use crate::args::{BackendArgs, ContextArgs, JsonArg, ModelArg, StepArgs};
 use crate::load::{BackendReport, Loaded, ModelReport};
 use crate::outcome::Outcome;
 use crate::output::OutputFile;
@@ -41,6 +41,8 @@ pub(crate) struct LogitsArgs {
     context: ContextArgs,
     #[command(flatten)]
     backend: BackendArgs,
+    #[command(flatten)]
+    step: StepArgs,
 }
 
 #[derive(Serialize)]
@@ -57,7 +59,7 @@ struct LogitsReport {
 pub(crate) fn run(args: &LogitsArgs) -> anyhow::Result<Outcome> {
     let ids = input::ids_file(&args.ids)?;
     let artifact = open::artifact(&args.model.model)?;
-    let spec = load::spec(&artifact, &args.context)?;
+    let spec = load::spec(&artifact, &args.context.attention)?;
     let vocab_size = spec.vocab_size;
     input::check_ids(&ids, vocab_size).with_context(|| args.ids.display().to_string())?;
     let context = load::context_limit(&artifact, &spec, &args.context)?;
@@ -67,7 +69,8 @@ pub(crate) fn run(args: &LogitsArgs) -> anyhow::Result<Outcome> {
     }
     // Before the load, which may be long: a folder that is not there should not cost minutes.
     let mut out = OutputFile::create(&args.output)?;
-    let mut loaded = load::forward(&artifact, spec, &args.backend, args.context.kv, ids.len())?;
+    let room = args.step.options(args.context.attention.kv, ids.len());
+    let mut loaded = load::forward(&artifact, spec, &args.backend, room)?;
     let positions = match args.all {
         true => write_all(&mut loaded, &ids, vocab_size, &mut out)?,
         false => {

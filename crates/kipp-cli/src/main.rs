@@ -1,7 +1,7 @@
 //! The program `kipp`: arguments, environment, terminal and files around the engine, which is the library `kipp`.
 //!
-//! One file a subcommand. `args` says what the command line is, `open` and `load` turn its flags into a model,
-//! `generate` is one completion, `report` prints, and `outcome` decides the exit code.
+//! One file a subcommand. `args` has the flags that several share, `open` and `load` turn flags into a model, `generate`
+//! is one completion, `report` prints, and `outcome` decides the exit code.
 
 mod args;
 mod convert;
@@ -29,10 +29,45 @@ mod verify;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
-use args::{Cli, Command};
 use outcome::Outcome;
+
+/// Runs Qwen3 models on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "kipp", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Results go to standard output, everything else to standard error.\n\
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a gate not met, 130 interrupted.\n\
+    Every flag has a variable, shown with it; flags beat the environment.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One variant a subcommand; each is a file of its own.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Complete a prompt
+    #[command(
+        after_help = "finish_reason of --json: stop (an end token or a stop string), length (--max-tokens, or the \
+        context is full),\ninterrupted (Ctrl-C; the document is whole, the exit code 130)."
+    )]
+    Run(Box<run::RunArgs>),
+    /// Print what a model is: dimensions, schemes, template, registered or not
+    Show(show::ShowArgs),
+    /// Turn text, or a chat, into token ids
+    Tokenize(tokenize::TokenizeArgs),
+    /// Turn token ids into text
+    Detokenize(detokenize::DetokenizeArgs),
+    /// Write the logits of given token ids to a file
+    Logits(logits::LogitsArgs),
+    /// Check a model and backend against the oracle, or against reference files
+    Verify(verify::VerifyArgs),
+    /// Measure how well a model predicts a text
+    Perplexity(perplexity::PerplexityArgs),
+    /// Write a model as a GGUF file
+    Convert(convert::ConvertArgs),
+}
 
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
@@ -61,5 +96,48 @@ fn dispatch(command: Command) -> anyhow::Result<Outcome> {
         Command::Verify(args) => verify::run(&args),
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Convert(args) => convert::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_its_environment_variable() {
+        for command in Cli::command().get_subcommands() {
+            for flag in
+                command.get_arguments().filter(|arg| arg.get_long().is_some() && arg.get_id() != "help")
+            {
+                let long = flag.get_long().unwrap_or_default();
+                let expected = match (command.get_name(), long) {
+                    // `logits --ids` names a file; a variable must mean one thing.
+                    ("perplexity", "ids") => "KIPP_PERPLEXITY_IDS".to_owned(),
+                    _ => format!("KIPP_{}", long.to_uppercase().replace('-', "_")),
+                };
+                let found = flag.get_env().map(|name| name.to_string_lossy().into_owned());
+                assert_eq!(found, Some(expected), "{} --{long}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_variable_is_a_value_or_a_switch_in_every_command() {
+        let mut known = std::collections::BTreeMap::new();
+        for command in Cli::command().get_subcommands() {
+            for argument in command.get_arguments() {
+                let Some(variable) = argument.get_env() else { continue };
+                let takes_value = argument.get_action().takes_values();
+                let before = *known.entry(variable.to_owned()).or_insert(takes_value);
+                assert_eq!(before, takes_value, "{variable:?} in {}", command.get_name());
+            }
+        }
     }
 }

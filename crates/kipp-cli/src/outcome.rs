@@ -1,7 +1,8 @@
 //! How a subcommand ends, and the exit code of each end. Scripts rely on these numbers.
 
-use std::io;
 use std::process::ExitCode;
+
+use crate::report::OutputError;
 
 /// What a subcommand that did not fail came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +52,8 @@ pub(crate) fn exit(result: anyhow::Result<Outcome>) -> (ExitCode, Option<String>
         Ok(Outcome::Done) => (ExitCode::SUCCESS, None),
         Ok(Outcome::GateFailed) => (ExitCode::from(GATE_FAILED), None),
         Ok(Outcome::Interrupted) => (ExitCode::from(INTERRUPTED), None),
-        // The reader of a pipe has what it wanted.
-        Err(error) if is_broken_pipe(&error) => (ExitCode::SUCCESS, None),
+        // The reader of standard output has what it wanted.
+        Err(error) if is_broken_output(&error) => (ExitCode::SUCCESS, None),
         Err(error) => {
             let code = if error.chain().any(|cause| cause.is::<UsageError>()) { USAGE } else { FAILED };
             (ExitCode::from(code), Some(escape_control(&format!("{error:#}"))))
@@ -60,9 +61,8 @@ pub(crate) fn exit(result: anyhow::Result<Outcome>) -> (ExitCode, Option<String>
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
-    io.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+fn is_broken_output(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref()).any(OutputError::is_broken_pipe)
 }
 
 /// Messages quote names and keys from files; nothing in them may steer a terminal.
@@ -80,6 +80,8 @@ pub(crate) fn escape_control(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use anyhow::Context;
 
     use super::*;
@@ -94,8 +96,11 @@ mod tests {
         assert_eq!(code(Err(anyhow::anyhow!("no such model"))), expected(1));
         let usage = Err(UsageError::new("--ctx", "too long")).context("run");
         assert_eq!(code(usage), expected(2));
-        let pipe = Err(io::Error::from(io::ErrorKind::BrokenPipe)).context("standard output");
-        assert_eq!(code(pipe), expected(0));
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(code(Err(OutputError(broken()).into())), expected(0));
+        assert_eq!(code(Err(OutputError(broken())).context("run")), expected(0));
+        assert_eq!(code(Err(OutputError(io::Error::from(io::ErrorKind::StorageFull)).into())), expected(1));
+        assert_eq!(code(Err(broken()).context("out.f32")), expected(1));
     }
 
     #[test]

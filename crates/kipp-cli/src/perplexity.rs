@@ -10,7 +10,7 @@ use kipp::artifact::Artifact;
 use kipp::perplexity::{Perplexity, perplexity};
 use serde::Serialize;
 
-use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg};
+use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg, StepArgs};
 use crate::load::{BackendReport, ModelReport};
 use crate::outcome::{Outcome, UsageError};
 use crate::progress::Progress;
@@ -24,8 +24,8 @@ const DEFAULT_WINDOW: usize = 512;
 pub(crate) struct PerplexityArgs {
     /// A text, or with --ids token ids as little-endian u32. Control tokens in a text are text like any other
     file: PathBuf,
-    /// FILE holds token ids as little-endian u32; no tokenizer is needed then
-    #[arg(long, env = "KIPP_IDS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    /// FILE holds token ids as little-endian u32; no tokenizer is needed then. KIPP_IDS is the file of `kipp logits`
+    #[arg(long, env = "KIPP_PERPLEXITY_IDS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     ids: bool,
     /// Tokens a window; windows do not overlap, and each one's first token is not scored [default: 512, or the context]
     #[arg(long, value_name = "W", env = "KIPP_WINDOW", value_parser = args::window, allow_hyphen_values = true)]
@@ -41,6 +41,8 @@ pub(crate) struct PerplexityArgs {
     context: ContextArgs,
     #[command(flatten)]
     backend: BackendArgs,
+    #[command(flatten)]
+    step: StepArgs,
 }
 
 #[derive(Serialize)]
@@ -61,7 +63,7 @@ struct PerplexityReport<'a> {
 /// Scores the file.
 pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Outcome> {
     let artifact = open::artifact(&args.model.model)?;
-    let spec = load::spec(&artifact, &args.context)?;
+    let spec = load::spec(&artifact, &args.context.attention)?;
     let ids = ids(args, &artifact)?;
     in_file(&args.file, input::check_ids(&ids, spec.vocab_size))?;
     let context = load::context_limit(&artifact, &spec, &args.context)?;
@@ -73,8 +75,8 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<Outcome> {
         Some(window) => window,
         None => DEFAULT_WINDOW.min(context.tokens),
     };
-    let mut loaded =
-        load::forward(&artifact, spec, &args.backend, args.context.kv, window.min(ids.len().max(1)))?;
+    let room = args.step.options(args.context.attention.kv, window.min(ids.len().max(1)));
+    let mut loaded = load::forward(&artifact, spec, &args.backend, room)?;
     let mut progress = Progress::new("scoring {bar:30} {pos}/{len} tokens {eta}");
     let result = perplexity(&mut *loaded.forward, &loaded.pool, &ids, window, &mut |done| {
         progress.update(done as u64, ids.len() as u64);

@@ -7,6 +7,29 @@ use serde::Serialize;
 
 use crate::outcome::escape_control;
 
+/// Standard output cannot be written. A type of its own: only its reader may leave early without that being a failure.
+#[derive(Debug)]
+pub(crate) struct OutputError(pub(crate) io::Error);
+
+impl OutputError {
+    /// The reader has what it wanted.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+impl std::fmt::Display for OutputError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("standard output")
+    }
+}
+
+impl std::error::Error for OutputError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 /// Prints the one JSON document of a command, on one line.
 pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_string(document).context("the result as JSON")?;
@@ -17,7 +40,7 @@ pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
 /// Prints a result exactly as it is.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
+    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(OutputError)?)
 }
 
 /// Tells the person something beside the result. A standard error that is closed is no reason to fail.

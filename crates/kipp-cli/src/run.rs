@@ -14,11 +14,11 @@ use kipp::session::Session;
 use kipp::tokenizer::Tokenizer;
 use serde::Serialize;
 
-use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg, SamplingArgs};
+use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg, SamplingArgs, StepArgs};
 use crate::generate::{Completion, FinishReason, Limits, generate};
 use crate::load::{BackendReport, ModelReport};
 use crate::outcome::{Outcome, UsageError};
-use crate::prompt::{self, ChatPrompt};
+use crate::prompt::{self, SingleTurn};
 use crate::timings::Timings;
 use crate::{input, interrupt, load, open, report};
 
@@ -55,6 +55,8 @@ pub(crate) struct RunArgs {
     context: ContextArgs,
     #[command(flatten)]
     backend: BackendArgs,
+    #[command(flatten)]
+    step: StepArgs,
 }
 
 /// The one JSON document of `kipp run --json`.
@@ -78,15 +80,15 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     }
     let started = Instant::now();
     let artifact = open::artifact(&args.model.model)?;
-    let spec = load::spec(&artifact, &args.context)?;
+    let spec = load::spec(&artifact, &args.context.attention)?;
     let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
     let prompt = prompt_ids(&args, &artifact, &tokenizer, text)?;
     let context = load::context_limit(&artifact, &spec, &args.context)?;
     context.tell();
     let max_tokens = room(prompt.len(), context.tokens, &args)?;
     let params = sampling_params(&args, &artifact)?;
-    let mut loaded =
-        load::forward(&artifact, spec, &args.backend, args.context.kv, prompt.len() + max_tokens)?;
+    let room = args.step.options(args.context.attention.kv, prompt.len() + max_tokens);
+    let mut loaded = load::forward(&artifact, spec, &args.backend, room)?;
     let load_time = started.elapsed();
 
     let mut sampler = sampler(&args, params, &prompt).with_valid_tokens(tokenizer.len());
@@ -94,7 +96,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         max_tokens,
         end_tokens: if args.ignore_eos { Vec::new() } else { artifact.stop_tokens().to_vec() },
         stops,
-        step_tokens: args.backend.step_tokens,
+        step_tokens: args.step.step_tokens,
     };
     let graceful = interrupt::graceful();
     let decoder = tokenizer.stream_decoder(true);
@@ -137,8 +139,8 @@ fn prompt_ids(
         }
         return Ok(tokenizer.encode_with_control(&text));
     }
-    let chat = ChatPrompt { system: args.system.clone(), user: text, no_think: args.no_think };
-    Ok(prompt::chat(artifact.tokenizer_files(), tokenizer, chat)?.1)
+    let turn = SingleTurn { system: args.system.clone(), user: text, no_think: args.no_think };
+    Ok(prompt::render(artifact.tokenizer_files(), tokenizer, &turn.into())?.ids)
 }
 
 /// Tokens that may be generated: what was asked for, as far as the context holds it.
@@ -196,7 +198,7 @@ fn sampler(args: &RunArgs, params: SamplingParams, prompt: &[TokenId]) -> Sample
 fn end_text(completion: &Completion) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() && !completion.text.ends_with('\n') {
-        out.write_all(b"\n").and_then(|()| out.flush()).context("standard output")?;
+        out.write_all(b"\n").and_then(|()| out.flush()).map_err(report::OutputError)?;
     }
     drop(out);
     report::note(&completion.measured.line());

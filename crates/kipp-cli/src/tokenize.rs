@@ -52,9 +52,9 @@ pub(crate) fn run(args: TokenizeArgs) -> anyhow::Result<Outcome> {
     let tokenizer = open::tokenizer(&files)?;
     if let Some(path) = &args.messages {
         let conversation = prompt::conversation_file(path)?;
-        let (rendered, ids) =
+        let prompt =
             prompt::render(&files, &tokenizer, &conversation).with_context(|| path.display().to_string())?;
-        report::json(&ChatReport { rendered, ids })?;
+        report::json(&ChatReport { rendered: prompt.text, ids: prompt.ids })?;
     } else if args.jsonl {
         answer_lines(&tokenizer, args.special)?;
     } else {
@@ -87,7 +87,7 @@ fn answer_lines(tokenizer: &Tokenizer, special: bool) -> anyhow::Result<()> {
         let ids = encode(tokenizer, &text, special);
         let mut answer = serde_json::to_vec(&TokenizeReport { count: ids.len(), ids })?;
         answer.push(b'\n');
-        out.write_all(&answer).and_then(|()| out.flush()).context("standard output")?;
+        out.write_all(&answer).and_then(|()| out.flush()).map_err(report::OutputError)?;
     }
     Ok(())
 }

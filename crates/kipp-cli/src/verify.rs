@@ -10,12 +10,12 @@ use kipp::gates::{self, Gate, Loader, Reference, Subject, Variant};
 use kipp::model::ModelOptions;
 use serde::Serialize;
 
-use crate::args::{BackendArgs, BackendName, ContextArgs, JsonArg, ModelArg};
+use crate::args::{AttentionArgs, BackendArgs, BackendName, JsonArg, ModelArg};
 use crate::load::{BackendReport, ModelReport};
 use crate::outcome::Outcome;
 use crate::{load, open, report};
 
-/// Flags of `kipp verify`.
+/// Flags of `kipp verify`. The gates choose their own lengths and steps, so there is no flag for them.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     json: JsonArg,
     #[command(flatten)]
-    context: ContextArgs,
+    attention: AttentionArgs,
     #[command(flatten)]
     backend: BackendArgs,
 }
@@ -52,36 +52,47 @@ struct GateReport {
 /// Holds all gates; the exit code says whether every one passed.
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Outcome> {
     let artifact = open::artifact(&args.model.model)?;
-    let spec = load::spec(&artifact, &args.context)?;
+    let spec = load::spec(&artifact, &args.attention)?;
     let reference =
         args.reference.as_deref().map(|folder| Reference::open(folder, spec.vocab_size)).transpose()?;
     // One position is enough to learn what the flags choose, and to refuse what they cannot have.
-    let chosen = load::forward(&artifact, spec.clone(), &args.backend, args.context.kv, 1)?;
+    let room = ModelOptions::for_one_sequence(args.attention.kv, 1, 1);
+    let chosen = load::forward(&artifact, spec.clone(), &args.backend, room)?;
     let backend = BackendReport::new(&*chosen.forward);
     drop(chosen);
 
-    let (mut passed, mut failed, mut broken_pipe) = (0, 0, None);
+    let (mut passed, mut failed, mut printed) = (0, 0, Ok(()));
     let mut seen = |gate: &Gate| {
         if gate.passed {
             passed += 1;
         } else {
             failed += 1;
         }
-        if !args.json.json && broken_pipe.is_none() {
-            broken_pipe = report::text(&line(gate)).err();
+        if !args.json.json && printed.is_ok() {
+            printed = report::text(&line(gate));
         }
     };
     let gates = hold(args, &artifact, &spec, reference.as_ref(), &mut seen)?;
-    if let Some(error) = broken_pipe {
-        return Err(error);
-    }
     if args.json.json {
         let gates = gates.into_iter().map(GateReport::from).collect();
-        report::json(&VerifyReport { gates, passed, failed, model: ModelReport::new(&artifact), backend })?;
-    } else {
-        report::text(&format!("{passed} passed, {failed} failed\n"))?;
+        printed = report::json(&VerifyReport {
+            gates,
+            passed,
+            failed,
+            model: ModelReport::new(&artifact),
+            backend,
+        });
+    } else if printed.is_ok() {
+        printed = report::text(&format!("{passed} passed, {failed} failed\n"));
     }
-    Ok(if failed == 0 { Outcome::Done } else { Outcome::GateFailed })
+    // First the gates: whether somebody reads the table does not change what it says.
+    if failed > 0 {
+        if let Err(error) = printed {
+            report::note(&format!("error: {error:#}"));
+        }
+        return Ok(Outcome::GateFailed);
+    }
+    printed.map(|()| Outcome::Done)
 }
 
 fn hold(
@@ -98,7 +109,7 @@ fn hold(
     };
     let loader: &Loader<'_> = if args.backend.backend == BackendName::Oracle { &on_oracle } else { &on_cpu };
     let activations = args.backend.activations;
-    let subject = Subject { artifact, spec, load: loader, activations, kv: args.context.kv };
+    let subject = Subject { artifact, spec, load: loader, activations, kv: args.attention.kv };
     Ok(gates::run(&subject, reference, seen)?)
 }
 

@@ -3,6 +3,7 @@
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use kipp::kv::KvScheme;
+use kipp::model::ModelOptions;
 use kipp_kernels::Activations;
 use kipp_kernels::kernels::KernelClass;
 
@@ -51,7 +52,8 @@ pub(crate) struct BackendArgs {
     /// Device; auto says what it chose, and an explicit choice never falls back
     #[arg(long, value_enum, value_name = "NAME", env = "KIPP_BACKEND", default_value = "auto")]
     pub(crate) backend: BackendName,
-    /// Threads [default: the physical cores of one node that the process may use]
+    /// Threads [default: one for each physical core with a CPU that the process may run on, and no more than the CPU
+    /// time of its control group allows]
     #[arg(long, value_name = "N", env = "KIPP_THREADS", value_parser = value::threads, allow_hyphen_values = true)]
     pub(crate) threads: Option<usize>,
     /// Kernel class, also as matmul=CLASS,attention=CLASS [default: the best that this machine runs]
@@ -63,9 +65,22 @@ pub(crate) struct BackendArgs {
     /// Make it an error that a fast kernel was not taken
     #[arg(long, env = "KIPP_REQUIRE_FAST", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     pub(crate) require_fast: bool,
+}
+
+/// How a long input is cut; for commands that evaluate one as a person gave it.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Backend")]
+pub(crate) struct StepArgs {
     /// Tokens evaluated in one step
     #[arg(long, value_name = "N", env = "KIPP_STEP_TOKENS", default_value = "512", value_parser = value::step_tokens, allow_hyphen_values = true)]
     pub(crate) step_tokens: usize,
+}
+
+impl StepArgs {
+    /// Room for one sequence of `context_tokens`, in steps that are no longer than it.
+    pub(crate) fn options(self, kv: KvScheme, context_tokens: usize) -> ModelOptions {
+        ModelOptions::for_one_sequence(kv, context_tokens, self.step_tokens.min(context_tokens.max(1)))
+    }
 }
 
 /// What `--rope-scaling` takes.
@@ -77,7 +92,7 @@ pub(crate) enum RopeScaling {
     None,
 }
 
-/// How long a sequence may be, and how it is kept.
+/// How long a sequence may be, and how it is kept; for commands that evaluate one as a person gave it.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Context")]
 pub(crate) struct ContextArgs {
@@ -85,6 +100,14 @@ pub(crate) struct ContextArgs {
     /// memory holds]
     #[arg(long, value_name = "N", env = "KIPP_CTX", value_parser = value::context, allow_hyphen_values = true)]
     pub(crate) ctx: Option<usize>,
+    #[command(flatten)]
+    pub(crate) attention: AttentionArgs,
+}
+
+/// How positions are kept and told apart.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Context")]
+pub(crate) struct AttentionArgs {
     /// Storage of keys and values: bf16 or f32
     #[arg(long, value_name = "SCHEME", env = "KIPP_KV", default_value = "bf16", value_parser = value::kv)]
     pub(crate) kv: KvScheme,

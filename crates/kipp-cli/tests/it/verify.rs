@@ -1,5 +1,7 @@
 //! `kipp verify`: every gate passes on kipp-tiny, and exit code 3 when one does not.
 
+use std::process::{Command, Stdio};
+
 use serde_json::Value;
 
 use crate::{code, json, keys, kipp, refusal, root, stderr};
@@ -45,4 +47,17 @@ fn a_reference_that_differs_is_exit_3_and_one_that_is_absent_or_cut_is_exit_1() 
     assert_eq!(code(&out), 3, "{}", stderr(&out));
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(report["failed"].as_u64().unwrap() > 0);
+
+    for json in [&[][..], &["--json"]] {
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin!("kipp"))
+            .args([&verify[..], json].concat())
+            .current_dir(root())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(code(&out), 3, "nobody reads the table: {}", stderr(&out));
+    }
 }
