@@ -16,7 +16,8 @@ mod tests {
 
     #[test]
     fn every_body_survives_its_corpus() {
-        let bodies: [(&str, fn(&[u8])); 4] = [
+        type Body = fn(&[u8]);
+        let bodies: [(&str, Body); 4] = [
             ("gguf", super::gguf),
             ("safetensors", super::safetensors),
             ("template", super::template),

@@ -1,7 +1,7 @@
 //! Text to token ids and back: Qwen's byte-level byte-pair encoding, exact against Hugging Face `tokenizers`.
 //!
-//! A text goes through added tokens ([`added`]), NFC ([`normalize`]), the splitting rule ([`pretokenize`]) and merging
-//! ([`bpe`]). It comes back as bytes of tokens ([`vocab`]), which [`stream`] turns into text. Nothing here invents a
+//! A text goes through added tokens (`added`), NFC (`normalize`), the splitting rule (`pretokenize`) and merging
+//! (`bpe`). It comes back as bytes of tokens (`vocab`), which `stream` turns into text. Nothing here invents a
 //! beginning-of-text token, and nothing knows what a chat is.
 
 mod added;

@@ -2,8 +2,8 @@
 //!
 //! The header is a count of tensors, a count of metadata entries, the entries, then one description a tensor; the data
 //! follows at the next multiple of the alignment. Everything is checked here: a [`GgufFile`] holds only tensors that
-//! lie inside the file, disjoint, with sizes that fit. What the metadata *means* is read in [`spec`] and
-//! [`vocabulary`]; which tensors a model needs is decided by the binding.
+//! lie inside the file, disjoint, with sizes that fit. What the metadata *means* is read in `spec` and
+//! `vocabulary`; which tensors a model needs is decided by the binding.
 
 mod error;
 pub(crate) mod metadata;
