@@ -39,7 +39,8 @@ fn all_pass(path: &str, gates: &[Gate]) {
 #[test]
 fn every_gate_holds_on_kipp_tiny_in_every_class() {
     // The folder holds the same weights: one class tells whether it is read the same.
-    let files = KernelClass::available().into_iter().map(|class| ("models/kipp-tiny/kipp-tiny.gguf", class));
+    let path = "models/kipp-tiny/kipp-tiny.gguf";
+    let files = classes(path).into_iter().map(|class| (path, class));
     for (path, class) in files.chain([("models/kipp-tiny", KernelClass::best())]) {
         let gates = run_gates(path, Some("testdata/kipp-tiny"), class);
         all_pass(&format!("{path} {class:?}"), &gates);
@@ -55,7 +56,7 @@ fn every_gate_holds_on_odd_and_coded_files_in_every_class() {
     let frozen = read_frozen("testdata/first-nmse.json");
     for path in coded_files() {
         let first: f64 = frozen[&path].parse().unwrap();
-        for class in KernelClass::available() {
+        for class in classes(&path) {
             let reference = path.contains("odd").then_some(path.as_str());
             let gates = run_gates(&path, reference, class);
             all_pass(&format!("{path} {class:?}"), &gates);
@@ -70,6 +71,16 @@ fn coded_files() -> Vec<String> {
     let quantized = QUANTIZED.iter().map(|file| format!("testdata/quantized/{file}"));
     let odd = ODD.iter().filter(|name| **name != "long").map(|name| format!("testdata/odd/{name}"));
     quantized.chain(odd).chain(["models/kipp-tiny".to_owned()]).collect()
+}
+
+/// The scalar class takes half a minute for kipp-tiny, so it meets the small files here and kipp-tiny in `cargo xtask ci`;
+/// here its bits are those of the other classes by their fingerprints.
+fn classes(path: &str) -> Vec<KernelClass> {
+    let mut classes = KernelClass::available();
+    if path.contains("kipp-tiny") && classes.len() > 1 {
+        classes.retain(|class| *class != KernelClass::Scalar);
+    }
+    classes
 }
 
 fn as_chosen(gates: &[Gate]) -> f64 {

@@ -11,7 +11,8 @@ use kipp::session::Session;
 
 use super::artifact::build::{self, Weight};
 
-const TOKENS: [u32; 7] = [3, 14, 15, 9, 26, 5, 35];
+/// After these the best of these weights' logits leads by 1.6, so that no coding of them changes it.
+const TOKENS: [u32; 7] = [28, 25, 32, 30, 29, 2, 12];
 
 fn options() -> ModelOptions {
     ModelOptions::for_one_sequence(KvScheme::F32, 64, 8)
