@@ -48,10 +48,10 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Complete a prompt
-    #[command(
-        after_help = "finish_reason of --json: stop (an end token or a stop string), length (--max-tokens, or the \
-        context is full),\ninterrupted (Ctrl-C; the document is whole, the exit code 130)."
-    )]
+    #[command(after_help = "finish_reason of --json:\n  \
+        stop         an end token or a stop string\n  \
+        length       --max-tokens, or the context is full\n  \
+        interrupted  Ctrl-C; the document is whole, the exit code 130")]
     Run(Box<run::RunArgs>),
     /// Print what a model is: dimensions, schemes, template, registered or not
     Show(show::ShowArgs),
