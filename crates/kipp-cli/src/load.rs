@@ -4,6 +4,7 @@
 use anyhow::{Context, bail};
 use kipp::ModelSpec;
 use kipp::artifact::Artifact;
+use kipp::backend::BackendInfo;
 use kipp::backend::cpu::{CpuBackend, CpuOptions};
 use kipp::backend::oracle::OracleForward;
 use kipp::kv::{KvPool, KvScheme};
@@ -130,8 +131,10 @@ pub(crate) fn forward(
         BackendName::Cuda => return Err(absent("cuda")),
     };
     let info = forward.describe();
-    if flags.backend == BackendName::Auto {
-        report::note(&format!("backend: {} ({}, {} threads)", info.name, info.kernels, info.threads));
+    // A coding coarser than a scheme's own is not taken, so what was asked for need not be what runs.
+    if flags.backend == BackendName::Auto || flags.activations.is_some() {
+        let BackendInfo { name, kernels, activations, threads, .. } = info;
+        report::note(&format!("backend: {name} ({kernels}, activations {activations}, {threads} threads)"));
     }
     for demoted in &info.demoted {
         report::note(&format!("note: {demoted}"));

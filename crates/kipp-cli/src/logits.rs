@@ -8,6 +8,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use kipp::TokenId;
 use kipp::batch::{Answer, Ask};
+use kipp::convert::check_destination;
 use kipp::session::Session;
 use serde::Serialize;
 
@@ -67,6 +68,12 @@ pub(crate) fn run(args: &LogitsArgs) -> anyhow::Result<Outcome> {
         context.tell();
         bail!("{}: {} ids do not fit the context of {}", args.ids.display(), ids.len(), context.tokens);
     }
+    check_destination(&artifact, &args.output)?;
+    let replaces_ids = match (args.output.canonicalize(), args.ids.canonicalize()) {
+        (Ok(output), Ok(ids)) => output == ids,
+        _ => false,
+    };
+    anyhow::ensure!(!replaces_ids, "{}: the output would replace the ids", args.output.display());
     // Before the load, which may be long: a folder that is not there should not cost minutes.
     let mut out = OutputFile::create(&args.output)?;
     let room = args.step.options(args.context.attention.kv, ids.len());

@@ -7,7 +7,7 @@
 //! use kipp::model::{Forward, Model, ModelOptions};
 //! use kipp::{artifact::Artifact, kv::{KvPool, KvScheme}, session::Session, tokenizer::Tokenizer};
 //!
-//! let artifact = Artifact::open("model.gguf".as_ref())?;
+//! let artifact = Artifact::open("model.gguf")?;
 //! let options = ModelOptions::for_one_sequence(KvScheme::Bf16, 2048, 512);
 //! let backend = CpuBackend::new(CpuOptions::default())?;
 //! let mut model = Model::load(&artifact, artifact.spec().clone(), backend, options, &mut |_, _| {})?;

@@ -79,6 +79,20 @@ fn bad_id_lists_are_refused_by_file_and_item() {
 }
 
 #[test]
+fn logits_never_replace_what_they_are_made_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, ids) = (folder.path().join("m.gguf"), folder.path().join("ids.txt"));
+    std::fs::copy(root().join("models/kipp-tiny/kipp-tiny.gguf"), &model).unwrap();
+    std::fs::write(&ids, "436 450").unwrap();
+    let (model, ids) = (model.to_str().unwrap(), ids.to_str().unwrap());
+    let before = (std::fs::read(model).unwrap(), std::fs::read(ids).unwrap());
+    for output in [model, ids] {
+        refusal(&["logits", "-m", model, "--ids", ids, "-o", output], 1);
+    }
+    assert!(before == (std::fs::read(model).unwrap(), std::fs::read(ids).unwrap()));
+}
+
+#[test]
 fn logits_need_no_tokenizer() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {
