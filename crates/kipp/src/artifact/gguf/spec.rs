@@ -65,6 +65,20 @@ fn refuse_unread_settings(metadata: &Metadata) -> Result<(), GgufError> {
     {
         return Err(unsupported(key, value, "the whole head is rotated"));
     }
+    for key in [
+        "qwen3.attention.scale",
+        "qwen3.logit_scale",
+        "qwen3.attn_logit_softcapping",
+        "qwen3.final_logit_softcapping",
+    ] {
+        if let Some(value) = metadata.number(key)?.filter(|&value| value != 0.0) {
+            return Err(unsupported(key, value, "0, or the key absent"));
+        }
+    }
+    let key = "qwen3.attention.causal";
+    if metadata.boolean(key)? == Some(false) {
+        return Err(unsupported(key, "false", "causal attention"));
+    }
     let key = "qwen3.rope.scale_linear";
     match metadata.number(key)?.filter(|&value| value != 1.0) {
         Some(value) => Err(unsupported(key, value, "rope scaling of type yarn")),

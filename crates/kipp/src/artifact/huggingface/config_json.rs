@@ -74,6 +74,9 @@ fn refuse_unread_settings(root: Section<'_>) -> Result<(), ConfigError> {
     if root.boolean("use_sliding_window")? == Some(true) {
         return Err(root.unsupported("use_sliding_window", "full attention in every layer"));
     }
+    if root.value("partial_rotary_factor").is_some_and(|factor| factor.as_f64() != Some(1.0)) {
+        return Err(root.unsupported("partial_rotary_factor", "1: the whole head is rotated"));
+    }
     if let Some(types) = root.value("layer_types") {
         let full = |item: &Json| item.as_str() == Some("full_attention");
         if !types.as_array().is_some_and(|items| items.iter().all(full)) {
@@ -203,6 +206,7 @@ mod tests {
             ),
             (r#", "rope_theta": 1e6, "use_sliding_window": true"#, "use_sliding_window"),
             (r#", "rope_theta": 1e6, "attention_bias": true"#, "attention_bias"),
+            (r#", "rope_theta": 1e6, "partial_rotary_factor": 0.5"#, "partial_rotary_factor"),
             (r#", "rope_theta": 1e6, "hidden_act": "gelu""#, "hidden_act"),
             (r#", "rope_theta": 1e6, "quantization_config": {"quant_method": "fp8"}"#, "quantization_config"),
             (r#", "rope_theta": 1e6, "layer_types": ["sliding_attention"]"#, "layer_types"),

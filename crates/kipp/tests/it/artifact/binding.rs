@@ -261,7 +261,7 @@ fn the_splitting_rule_is_never_guessed_and_weights_need_no_tokenizer() {
 }
 
 #[test]
-fn rope_scaling_is_read_or_refused_never_ignored() {
+fn settings_that_change_the_numbers_are_read_or_refused_never_ignored() {
     let weights = build::weights(false);
     let yarn = [
         ("qwen3.rope.scaling.type".to_owned(), Value::String("yarn".into())),
@@ -277,6 +277,11 @@ fn rope_scaling_is_read_or_refused_never_ignored() {
         ("qwen3.rope.scaling.factor", Value::F32(4.0)),
         ("qwen3.rope.scale_linear", Value::F32(2.0)),
         ("qwen3.attention.sliding_window", Value::U32(4096)),
+        ("qwen3.attention.causal", Value::Bool(false)),
+        ("qwen3.attention.scale", Value::F32(0.5)),
+        ("qwen3.logit_scale", Value::F32(0.5)),
+        ("qwen3.attn_logit_softcapping", Value::F32(50.0)),
+        ("qwen3.final_logit_softcapping", Value::F32(30.0)),
     ] {
         let result = open(&with(key, value), &weights, Scheme::Bf16);
         assert!(matches!(result, Err(ArtifactError::Gguf { .. })), "{key}: {result:?}");
