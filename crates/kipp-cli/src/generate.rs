@@ -63,12 +63,15 @@ pub(crate) fn generate(
 ) -> anyhow::Result<Completion> {
     let filter = StopFilter::new(limits.stops);
     let mut text = Text { decoder, filter, text: String::new(), stopped: false, sink };
-    let mut measured = Measured { prefill_tokens: prompt.len(), ..Measured::default() };
+    let mut measured = Measured::default();
     let mut tokens = Vec::new();
 
+    let before = session.len();
     let started = Instant::now();
     let mut next = prefill(session, prompt, sampler, limits.max_tokens > 0, limits.step_tokens)?;
     measured.prefill = started.elapsed();
+    // Interrupted, it evaluated less than the prompt.
+    measured.prefill_tokens = session.len() - before;
     let finish_reason = loop {
         let id = match next {
             Next::Token(id) => id,
