@@ -60,7 +60,7 @@ fn product(bencher: Bencher<'_, '_>, case: Case) {
     let Some((layout, tiles)) = prepare(&input) else { return };
     let copies = CYCLED_BYTES.div_ceil(tiles.len());
     let all = tiles.repeat(copies);
-    let coded_layout = CodedLayout::new(case.activations, case.tokens, COLS);
+    let coded_layout = CodedLayout::new(kernels.coding(case.scheme, case.activations), case.tokens, COLS);
     let mut coded = vec![0; coded_layout.bytes()];
     kernels.code(&coded_layout, &input.x, 0..coded_layout.blocks(), &mut coded);
     let mut out = vec![0.0; case.tokens * ROWS];
@@ -79,7 +79,8 @@ fn product(bencher: Bencher<'_, '_>, case: Case) {
 fn code(bencher: Bencher<'_, '_>, activations: &str) {
     let Some(activations) = Activations::from_name(activations) else { return };
     let Some(kernels) = select(KernelClass::best()) else { return };
-    let layout = CodedLayout::new(activations, 12, COLS);
+    let scheme = if activations == Activations::S8 { Scheme::Q8_0 } else { Scheme::Bf16 };
+    let layout = CodedLayout::new(kernels.coding(scheme, activations), 12, COLS);
     let x = numbers(12 * COLS, 1);
     let mut coded = vec![0; layout.bytes()];
     let bencher = bencher.counter(ItemsCount::new(12 * COLS));
@@ -193,10 +194,10 @@ mod peak {
     pub(super) fn fma(factor: f32) -> f32 {
         #[cfg(target_arch = "x86_64")]
         {
-            if let Some(isa) = kipp_kernels::isa::avx512::Avx512::detect() {
+            if let Some(isa) = kipp_kernels::isa::avx512::Avx512::<false, false>::detect() {
                 return chains(isa, factor);
             }
-            if let Some(isa) = kipp_kernels::isa::avx2::Avx2::detect() {
+            if let Some(isa) = kipp_kernels::isa::avx2::Avx2::<false>::detect() {
                 return chains(isa, factor);
             }
         }
@@ -206,10 +207,10 @@ mod peak {
     pub(super) fn read(data: &[u64]) -> u64 {
         #[cfg(target_arch = "x86_64")]
         {
-            if let Some(isa) = kipp_kernels::isa::avx512::Avx512::detect() {
+            if let Some(isa) = kipp_kernels::isa::avx512::Avx512::<false, false>::detect() {
                 return sum(isa, data);
             }
-            if let Some(isa) = kipp_kernels::isa::avx2::Avx2::detect() {
+            if let Some(isa) = kipp_kernels::isa::avx2::Avx2::<false>::detect() {
                 return sum(isa, data);
             }
         }

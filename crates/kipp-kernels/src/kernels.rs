@@ -1,18 +1,15 @@
-//! The kernels behind one object-safe trait, chosen once. A class has the same bits on every processor that has it;
-//! so far all classes have the same bits as each other.
+//! The kernels behind one object-safe trait, chosen once. A class has the same bits on every processor that has it.
 
 use std::ops::Range;
 
-use crate::activations::{self, CodedLayout};
+use crate::activations::{self, Activations, CodedLayout, Coding};
 use crate::attention::{self, AttentionTask};
 use crate::columns::Columns;
 use crate::isa::{Isa, scalar::Scalar};
 use crate::kv::KvLayout;
+use crate::schemes::Scheme;
 use crate::tile::Tiles;
 use crate::{elementwise, matmul};
-
-#[cfg(target_arch = "x86_64")]
-use crate::isa::{avx2::Avx2, avx512::Avx512};
 
 /// An instruction set with one definite arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,20 +18,36 @@ pub enum KernelClass {
     Scalar,
     /// AVX2, FMA, F16C.
     Avx2,
+    /// The same with byte dot products.
+    AvxVnni,
     /// AVX-512 F, BW, DQ, VL.
     Avx512,
+    /// The same with byte dot products.
+    Avx512Vnni,
+    /// The same with byte dot products and dot products of bf16 pairs, which take denormals for zero.
+    Avx512Bf16,
 }
 
 impl KernelClass {
-    /// Every class, slowest first.
-    pub const ALL: &'static [KernelClass] = &[KernelClass::Scalar, KernelClass::Avx2, KernelClass::Avx512];
+    /// Every class, lower ones first.
+    pub const ALL: &'static [KernelClass] = &[
+        KernelClass::Scalar,
+        KernelClass::Avx2,
+        KernelClass::AvxVnni,
+        KernelClass::Avx512,
+        KernelClass::Avx512Vnni,
+        KernelClass::Avx512Bf16,
+    ];
 
     /// The name, as flags and reports spell it.
     pub fn name(self) -> &'static str {
         match self {
             KernelClass::Scalar => "scalar",
             KernelClass::Avx2 => "avx2",
+            KernelClass::AvxVnni => "avx-vnni",
             KernelClass::Avx512 => "avx512",
+            KernelClass::Avx512Vnni => "avx512-vnni",
+            KernelClass::Avx512Bf16 => "avx512-bf16",
         }
     }
 
@@ -43,15 +56,29 @@ impl KernelClass {
         KernelClass::ALL.iter().copied().find(|c| c.name() == name)
     }
 
-    /// The classes that this machine can run, slowest first.
+    /// The classes that this machine can run, lower ones first.
     pub fn available() -> Vec<KernelClass> {
         KernelClass::ALL.iter().copied().filter(|&class| select(class).is_some()).collect()
     }
 
-    /// The fastest class that this machine can run.
+    /// The fastest class that this machine can run: the highest, but for AVX-512 BF16 on processors that take longer for
+    /// a dot product of pairs than for the two multiply-adds that it stands for.
     pub fn best() -> KernelClass {
-        KernelClass::available().last().copied().unwrap_or(KernelClass::Scalar)
+        let slow = |class: &KernelClass| *class == KernelClass::Avx512Bf16 && slow_bf16_dot();
+        let fast = KernelClass::available().into_iter().filter(|class| !slow(class));
+        fast.last().unwrap_or(KernelClass::Scalar)
     }
+}
+
+/// Intel's: 89 GFLOP/s in a loop of `vdpbf16ps` against 180 in one of `vfmadd` (family 6, model 207).
+#[cfg(target_arch = "x86_64")]
+fn slow_bf16_dot() -> bool {
+    crate::isa::avx512::vendor() == *b"GenuineIntel"
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn slow_bf16_dot() -> bool {
+    false
 }
 
 /// The kernels of a class, where this machine can run it.
@@ -59,19 +86,49 @@ pub fn select(class: KernelClass) -> Option<&'static dyn Kernels> {
     match class {
         KernelClass::Scalar => Some(&On { isa: Scalar, class: KernelClass::Scalar }),
         #[cfg(target_arch = "x86_64")]
-        KernelClass::Avx2 => {
-            static AVX2: std::sync::LazyLock<Option<On<Avx2>>> =
-                std::sync::LazyLock::new(|| Some(On { isa: Avx2::detect()?, class: KernelClass::Avx2 }));
-            AVX2.as_ref().map(|kernels| kernels as &dyn Kernels)
-        }
-        #[cfg(target_arch = "x86_64")]
-        KernelClass::Avx512 => {
-            static AVX512: std::sync::LazyLock<Option<On<Avx512>>> =
-                std::sync::LazyLock::new(|| Some(On { isa: Avx512::detect()?, class: KernelClass::Avx512 }));
-            AVX512.as_ref().map(|kernels| kernels as &dyn Kernels)
-        }
+        _ => x86::select(class),
         #[cfg(not(target_arch = "x86_64"))]
         _ => None,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::sync::LazyLock;
+
+    use super::{KernelClass, Kernels, On};
+    use crate::isa::{avx2::Avx2, avx512::Avx512};
+
+    /// What was detected, once.
+    struct Found {
+        avx2: Option<On<Avx2<false>>>,
+        avx_vnni: Option<On<Avx2<true>>>,
+        avx512: Option<On<Avx512<false, false>>>,
+        avx512_vnni: Option<On<Avx512<true, false>>>,
+        avx512_bf16: Option<On<Avx512<true, true>>>,
+    }
+
+    static FOUND: LazyLock<Found> = LazyLock::new(|| Found {
+        avx2: On::new(Avx2::detect(), KernelClass::Avx2),
+        avx_vnni: On::new(Avx2::detect(), KernelClass::AvxVnni),
+        avx512: On::new(Avx512::detect(), KernelClass::Avx512),
+        avx512_vnni: On::new(Avx512::detect(), KernelClass::Avx512Vnni),
+        avx512_bf16: On::new(Avx512::detect(), KernelClass::Avx512Bf16),
+    });
+
+    fn offer<K: Kernels>(found: &'static Option<K>) -> Option<&'static dyn Kernels> {
+        found.as_ref().map(|kernels| kernels as &dyn Kernels)
+    }
+
+    pub(super) fn select(class: KernelClass) -> Option<&'static dyn Kernels> {
+        match class {
+            KernelClass::Scalar => None,
+            KernelClass::Avx2 => offer(&FOUND.avx2),
+            KernelClass::AvxVnni => offer(&FOUND.avx_vnni),
+            KernelClass::Avx512 => offer(&FOUND.avx512),
+            KernelClass::Avx512Vnni => offer(&FOUND.avx512_vnni),
+            KernelClass::Avx512Bf16 => offer(&FOUND.avx512_bf16),
+        }
     }
 }
 
@@ -84,6 +141,9 @@ pub trait Kernels: Send + Sync {
     /// Which class this is.
     fn class(&self) -> KernelClass;
 
+    /// What a product with weights of `scheme` makes of its input, `activations` being the coarsest that is allowed.
+    fn coding(&self, scheme: Scheme, activations: Activations) -> Coding;
+
     /// Codes token blocks `blocks` of `x`, `[tokens, cols]`, into `dst`, the bytes of those blocks
     /// (`layout.byte_range(blocks)`).
     fn code(&self, layout: &CodedLayout, x: &[f32], blocks: Range<usize>, dst: &mut [u8]);
@@ -91,7 +151,7 @@ pub trait Kernels: Send + Sync {
     /// Multiplies the rows of `panels` with every coded token. `out` is `[tokens, rows of those panels]`: 16 columns a
     /// panel, the matrix's last panel perhaps fewer.
     ///
-    /// Weights without codes (f32, f16, bf16) cannot meet s8 activations; see `Activations::for_scheme`.
+    /// The input must have a coding that [`Kernels::coding`] gave for the weights' scheme.
     fn matmul(
         &self,
         weights: Tiles<'_>,
@@ -127,9 +187,20 @@ struct On<I> {
     class: KernelClass,
 }
 
+#[cfg(target_arch = "x86_64")]
+impl<I> On<I> {
+    fn new(isa: Option<I>, class: KernelClass) -> Option<On<I>> {
+        isa.map(|isa| On { isa, class })
+    }
+}
+
 impl<I: Isa> Kernels for On<I> {
     fn class(&self) -> KernelClass {
         self.class
+    }
+
+    fn coding(&self, scheme: Scheme, activations: Activations) -> Coding {
+        Coding::of::<I>(scheme, activations)
     }
 
     fn code(&self, layout: &CodedLayout, x: &[f32], blocks: Range<usize>, dst: &mut [u8]) {

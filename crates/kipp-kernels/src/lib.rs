@@ -18,7 +18,7 @@ mod matmul;
 pub mod schemes;
 pub mod tile;
 
-pub use activations::{Activations, CodedLayout};
+pub use activations::{Activations, CodedLayout, Coding};
 pub use attention::{AttentionTask, attention_scratch_len};
 pub use columns::Columns;
 pub use kernels::{KernelClass, Kernels, select};

@@ -23,7 +23,7 @@ pub fn prepare(case: &ProductCase) -> Option<(TileLayout, Vec<u8>)> {
 pub fn product(kernels: &dyn Kernels, case: &ProductCase, panels_at_once: usize) -> Vec<f32> {
     let Some((layout, tiles)) = prepare(case) else { return Vec::new() };
     let tiles = Tiles { layout: &layout, bytes: &tiles };
-    let input = CodedLayout::new(case.activations, case.tokens, case.cols);
+    let input = CodedLayout::new(kernels.coding(case.scheme, case.activations), case.tokens, case.cols);
     let mut coded = vec![0; input.bytes()];
     kernels.code(&input, &case.x, 0..input.blocks(), &mut coded);
     let mut out = vec![f32::NAN; case.tokens * case.rows];

@@ -1,21 +1,23 @@
-//! AVX2 with FMA and F16C: sixteen lanes are two registers.
+//! AVX2 with FMA and F16C: sixteen lanes are two registers. With AVX-VNNI, byte dot products are one instruction.
 
 #![allow(unsafe_code)]
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::{Isa, LANES};
 
-/// Proof that the processor and the system have AVX2, FMA and F16C.
+/// Proof that the processor and the system have AVX2, FMA and F16C, and AVX-VNNI where the constant says so.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx2(());
+pub struct Avx2<const VNNI: bool>(());
 
-impl Avx2 {
+impl<const VNNI: bool> Avx2<VNNI> {
     /// The proof, where the instructions exist.
-    pub fn detect() -> Option<Avx2> {
+    pub fn detect() -> Option<Self> {
         let found = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
+            && is_x86_feature_detected!("f16c")
+            && (!VNNI || is_x86_feature_detected!("avxvnni"));
         found.then_some(Avx2(()))
     }
 }
@@ -23,6 +25,20 @@ impl Avx2 {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn enabled<R>(work: impl FnOnce() -> R) -> R {
     work()
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn enabled_vnni<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+/// Asks for a line into the L2 cache. Written as assembly that touches no memory: the intrinsic counts as an access, and
+/// inside a loop over register tiles it makes the compiler keep a sum in memory.
+#[inline(always)]
+pub(super) fn prefetch(bytes: &[u8], at: usize) {
+    let address = bytes.as_ptr().wrapping_add(at);
+    // SAFETY: a prefetch is a hint: it changes no memory and faults on no address.
+    unsafe { asm!("prefetcht1 [{}]", in(reg) address, options(nomem, nostack, preserves_flags)) };
 }
 
 /// Runs one expression of intrinsics. The instructions exist because `self` does.
@@ -61,7 +77,7 @@ unsafe fn widen_low_f16(words: __m256i) -> __m256 {
     })
 }
 
-impl Isa for Avx2 {
+impl<const VNNI: bool> Isa for Avx2<VNNI> {
     type F32 = Pair<__m256>;
     type I32 = Pair<__m256i>;
     type U8Sum = (Pair<__m256i>, Pair<__m256i>);
@@ -72,7 +88,7 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn vectorize<R>(self, work: impl FnOnce() -> R) -> R {
-        lanes!(enabled(work))
+        if VNNI { lanes!(enabled_vnni(work)) } else { lanes!(enabled(work)) }
     }
 
     #[inline(always)]
@@ -310,12 +326,15 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn u8_zero(self) -> Self::U8Sum {
-        (self.u4_zero(), self.u4_zero())
+    fn u8_start(self, start: Self::I32) -> Self::U8Sum {
+        (self.u4_start(start), self.u4_start(start))
     }
 
     #[inline(always)]
     fn u8_dot(self, sum: Self::U8Sum, codes: Self::I32, x: Self::I32) -> Self::U8Sum {
+        if VNNI {
+            return (self.u4_dot(sum.0, codes, x), sum.1);
+        }
         // A byte times an i8 overflows the 16-bit sums of vpmaddubsw; two nibbles do not.
         let nibble = lanes!(_mm256_set1_epi8(15));
         let low = codes.map(
@@ -330,8 +349,11 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn u8_finish(self, sum: Self::U8Sum) -> Self::I32 {
-        let low = self.u4_finish(sum.0);
+    fn u8_finish(self, sum: Self::U8Sum, start: Self::I32) -> Self::I32 {
+        let low = self.u4_finish(sum.0, start);
+        if VNNI {
+            return low;
+        }
         let high = sum.1.map(
             #[inline(always)]
             |s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(16))),
@@ -340,12 +362,18 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn u4_zero(self) -> Self::U4Sum {
-        lanes!(Pair(_mm256_setzero_si256(), _mm256_setzero_si256()))
+    fn u4_start(self, start: Self::I32) -> Self::U4Sum {
+        if VNNI { start } else { lanes!(Pair(_mm256_setzero_si256(), _mm256_setzero_si256())) }
     }
 
     #[inline(always)]
     fn u4_dot(self, sum: Self::U4Sum, codes: Self::I32, x: Self::I32) -> Self::U4Sum {
+        if VNNI {
+            return Pair(
+                lanes!(_mm256_dpbusd_avx_epi32(sum.0, codes.0, x.0)),
+                lanes!(_mm256_dpbusd_avx_epi32(sum.1, codes.1, x.1)),
+            );
+        }
         let products = codes.zip(
             x,
             #[inline(always)]
@@ -359,10 +387,28 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn u4_finish(self, sum: Self::U4Sum) -> Self::I32 {
-        sum.map(
+    fn u4_finish(self, sum: Self::U4Sum, start: Self::I32) -> Self::I32 {
+        if VNNI {
+            return sum;
+        }
+        let sum = sum.map(
             #[inline(always)]
             |s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(1))),
+        );
+        self.add_words(sum, start)
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], indices: Self::I32) -> Self::I32 {
+        let table = lanes!(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())));
+        indices.map(
+            #[inline(always)]
+            |i| lanes!(_mm256_shuffle_epi8(table, i)),
         )
+    }
+
+    #[inline(always)]
+    fn prefetch(self, bytes: &[u8], at: usize) {
+        prefetch(bytes, at);
     }
 }

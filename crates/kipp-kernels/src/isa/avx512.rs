@@ -1,4 +1,5 @@
-//! AVX-512 (F, BW, DQ, VL): sixteen lanes are one register. No VNNI, no BF16: those are classes of their own.
+//! AVX-512: sixteen lanes are one register. Three instruction sets share this file: the base (F, BW, DQ, VL), with VNNI
+//! (byte dot products) and with VNNI and BF16 (dot products of bf16 pairs); they differ in what two operations compile to.
 
 #![allow(unsafe_code)]
 
@@ -6,26 +7,40 @@ use std::arch::x86_64::*;
 
 use super::{Isa, LANES};
 
-/// Proof that the processor and the system have AVX-512 F, BW, DQ and VL, AVX2, FMA and F16C.
+/// Proof that the processor and the system have AVX-512 F, BW, DQ and VL, AVX2, FMA and F16C, and where the constants
+/// say so VNNI and BF16 (never BF16 alone).
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512(());
+pub struct Avx512<const VNNI: bool, const BF16: bool>(());
 
-impl Avx512 {
+impl<const VNNI: bool, const BF16: bool> Avx512<VNNI, BF16> {
     /// The proof, where the instructions exist.
-    pub fn detect() -> Option<Avx512> {
+    pub fn detect() -> Option<Self> {
+        const { assert!(VNNI || !BF16) };
         let found = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
+            && is_x86_feature_detected!("f16c")
+            && (!VNNI || is_x86_feature_detected!("avx512vnni"))
+            && (!BF16 || is_x86_feature_detected!("avx512bf16"));
         found.then_some(Avx512(()))
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn enabled<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn enabled_vnni<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")]
+fn enabled_bf16<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
@@ -44,18 +59,24 @@ fn mask(lanes: usize) -> __mmask16 {
     ((1u32 << lanes.min(LANES)) - 1) as __mmask16
 }
 
-impl Isa for Avx512 {
+impl<const VNNI: bool, const BF16: bool> Isa for Avx512<VNNI, BF16> {
     type F32 = __m512;
     type I32 = __m512i;
     type U8Sum = (__m512i, __m512i);
     type U4Sum = __m512i;
 
-    const DENSE_TOKENS: usize = 12;
-    const CODED_TOKENS: usize = 8;
+    const HAS_BF16_DOT: bool = BF16;
+    const DENSE_TOKENS: usize = 24;
+    /// Without VNNI the running products of a byte code take two registers a token.
+    const CODED_TOKENS: usize = if VNNI { 12 } else { 8 };
 
     #[inline(always)]
     fn vectorize<R>(self, work: impl FnOnce() -> R) -> R {
-        lanes!(enabled(work))
+        match (VNNI, BF16) {
+            (_, true) => lanes!(enabled_bf16(work)),
+            (true, false) => lanes!(enabled_vnni(work)),
+            (false, false) => lanes!(enabled(work)),
+        }
     }
 
     #[inline(always)]
@@ -208,12 +229,25 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
-    fn u8_zero(self) -> Self::U8Sum {
-        lanes!((_mm512_setzero_si512(), _mm512_setzero_si512()))
+    fn bf16_dot(self, sum: Self::F32, weights: Self::I32, x: Self::I32) -> Self::F32 {
+        if BF16 {
+            lanes!(_mm512_dpbf16_ps(sum, bf16_lanes(weights), bf16_lanes(x)))
+        } else {
+            let ((even, odd), (x_even, x_odd)) = (self.bf16_pair(weights), self.bf16_pair(x));
+            self.fma(even, x_even, self.fma(odd, x_odd, sum))
+        }
+    }
+
+    #[inline(always)]
+    fn u8_start(self, start: Self::I32) -> Self::U8Sum {
+        if VNNI { (start, start) } else { lanes!((_mm512_setzero_si512(), _mm512_setzero_si512())) }
     }
 
     #[inline(always)]
     fn u8_dot(self, sum: Self::U8Sum, codes: Self::I32, x: Self::I32) -> Self::U8Sum {
+        if VNNI {
+            return (lanes!(_mm512_dpbusd_epi32(sum.0, codes, x)), sum.1);
+        }
         lanes!({
             // A byte times an i8 overflows the 16-bit sums of vpmaddubsw; two nibbles do not.
             let nibble = _mm512_set1_epi8(15);
@@ -227,26 +261,66 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
-    fn u8_finish(self, sum: Self::U8Sum) -> Self::I32 {
+    fn u8_finish(self, sum: Self::U8Sum, start: Self::I32) -> Self::I32 {
+        if VNNI {
+            return sum.0;
+        }
         lanes!({
             let low = _mm512_madd_epi16(sum.0, _mm512_set1_epi16(1));
             let high = _mm512_madd_epi16(sum.1, _mm512_set1_epi16(16));
-            _mm512_add_epi32(low, high)
+            _mm512_add_epi32(_mm512_add_epi32(low, high), start)
         })
     }
 
     #[inline(always)]
-    fn u4_zero(self) -> Self::U4Sum {
-        lanes!(_mm512_setzero_si512())
+    fn u4_start(self, start: Self::I32) -> Self::U4Sum {
+        if VNNI { start } else { lanes!(_mm512_setzero_si512()) }
     }
 
     #[inline(always)]
     fn u4_dot(self, sum: Self::U4Sum, codes: Self::I32, x: Self::I32) -> Self::U4Sum {
-        lanes!(_mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x)))
+        if VNNI {
+            lanes!(_mm512_dpbusd_epi32(sum, codes, x))
+        } else {
+            lanes!(_mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x)))
+        }
     }
 
     #[inline(always)]
-    fn u4_finish(self, sum: Self::U4Sum) -> Self::I32 {
-        lanes!(_mm512_madd_epi16(sum, _mm512_set1_epi16(1)))
+    fn u4_finish(self, sum: Self::U4Sum, start: Self::I32) -> Self::I32 {
+        if VNNI {
+            return sum;
+        }
+        lanes!(_mm512_add_epi32(_mm512_madd_epi16(sum, _mm512_set1_epi16(1)), start))
     }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], indices: Self::I32) -> Self::I32 {
+        lanes!({
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, indices)
+        })
+    }
+
+    #[inline(always)]
+    fn prefetch(self, bytes: &[u8], at: usize) {
+        super::avx2::prefetch(bytes, at);
+    }
+}
+
+/// The words as pairs of bf16, for the intrinsic that wants its own type.
+#[inline(always)]
+fn bf16_lanes(words: __m512i) -> __m512bh {
+    // SAFETY: both are plain registers of 512 bits.
+    unsafe { std::mem::transmute::<__m512i, __m512bh>(words) }
+}
+
+/// The processor's maker, as it names itself.
+pub(crate) fn vendor() -> [u8; 12] {
+    let answer = __cpuid(0);
+    let mut name = [0; 12];
+    for (part, word) in name.as_chunks_mut::<4>().0.iter_mut().zip([answer.ebx, answer.edx, answer.ecx]) {
+        *part = word.to_le_bytes();
+    }
+    name
 }

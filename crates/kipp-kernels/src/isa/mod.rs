@@ -34,6 +34,8 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// Running dot products of nibbles, for at most eight words; see [`Isa::u4_dot`].
     type U4Sum: Copy;
 
+    /// Whether [`Isa::bf16_dot`] is one instruction, so that bf16 weights meet their input in pairs.
+    const HAS_BF16_DOT: bool = false;
     /// Tokens whose f32 sums (16 rows each) fit in registers beside the operands of the dense kernel.
     const DENSE_TOKENS: usize;
     /// The same for the integer kernels, which also hold the running dot products.
@@ -111,19 +113,37 @@ pub trait Isa: Copy + Send + Sync + 'static {
         (self.as_f32(self.shl(words, 16)), self.as_f32(high))
     }
 
-    /// No products yet.
-    fn u8_zero(self) -> Self::U8Sum;
+    /// `sum + odd * odd', then `+ even * even'`, of the two bf16 (low half even) in each word: two fused
+    /// multiply-adds. An instruction that does it in one takes denormals for zero.
+    #[inline(always)]
+    fn bf16_dot(self, sum: Self::F32, weights: Self::I32, x: Self::I32) -> Self::F32 {
+        let ((even, odd), (x_even, x_odd)) = (self.bf16_pair(weights), self.bf16_pair(x));
+        self.fma(even, x_even, self.fma(odd, x_odd, sum))
+    }
+
+    /// Running dot products that start at `start`, which is given to [`Isa::u8_finish`] again: each instruction set
+    /// adds it where that costs nothing.
+    fn u8_start(self, start: Self::I32) -> Self::U8Sum;
     /// Adds, in each lane, the four products of `codes` (u8) and `x` (i8, never -128). Exact for eight such calls.
     fn u8_dot(self, sum: Self::U8Sum, codes: Self::I32, x: Self::I32) -> Self::U8Sum;
-    /// The sums, exactly.
-    fn u8_finish(self, sum: Self::U8Sum) -> Self::I32;
-    /// No products yet.
-    fn u4_zero(self) -> Self::U4Sum;
+    /// Start and products, exactly.
+    fn u8_finish(self, sum: Self::U8Sum, start: Self::I32) -> Self::I32;
+    /// As [`Isa::u8_start`].
+    fn u4_start(self, start: Self::I32) -> Self::U4Sum;
     /// Adds, in each lane, the four products of `codes` (bytes of 0 to 15) and `x` (i8, never -128). Exact for eight
     /// such calls.
     fn u4_dot(self, sum: Self::U4Sum, codes: Self::I32, x: Self::I32) -> Self::U4Sum;
-    /// The sums, exactly.
-    fn u4_finish(self, sum: Self::U4Sum) -> Self::I32;
+    /// Start and products, exactly.
+    fn u4_finish(self, sum: Self::U4Sum, start: Self::I32) -> Self::I32;
+
+    /// Each byte (0 to 15) replaced by that entry of the table.
+    fn look_up(self, table: &[u8; 16], indices: Self::I32) -> Self::I32;
+
+    /// Asks for the 64 bytes at `bytes[at..]` ahead of their use; `at` may lie outside.
+    #[inline(always)]
+    fn prefetch(self, bytes: &[u8], at: usize) {
+        let _ = (bytes, at);
+    }
 
     /// All lanes folded by `fold` in one fixed tree: halves, quarters, eighths, the last two.
     #[inline(always)]

@@ -220,8 +220,8 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    fn u8_zero(self) -> Self::U8Sum {
-        [0; LANES]
+    fn u8_start(self, start: Self::I32) -> Self::U8Sum {
+        start
     }
 
     #[inline(always)]
@@ -230,13 +230,13 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    fn u8_finish(self, sum: Self::U8Sum) -> Self::I32 {
+    fn u8_finish(self, sum: Self::U8Sum, _: Self::I32) -> Self::I32 {
         sum
     }
 
     #[inline(always)]
-    fn u4_zero(self) -> Self::U4Sum {
-        [0; LANES]
+    fn u4_start(self, start: Self::I32) -> Self::U4Sum {
+        start
     }
 
     #[inline(always)]
@@ -245,7 +245,12 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    fn u4_finish(self, sum: Self::U4Sum) -> Self::I32 {
+    fn u4_finish(self, sum: Self::U4Sum, _: Self::I32) -> Self::I32 {
         sum
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], indices: Self::I32) -> Self::I32 {
+        map(indices, |word| i32::from_le_bytes(word.to_le_bytes().map(|i| table[usize::from(i & 15)])))
     }
 }

@@ -48,12 +48,13 @@ fn results_inside<I: Isa>(isa: I) -> Vec<Vec<u32>> {
             isa.splat(f32::from_bits(7)),
         ];
         let nibbles = isa.and(i, isa.splat_word(0x0f0f_0f0f));
-        let (mut u8_sum, mut u4_sum) = (isa.u8_zero(), isa.u4_zero());
+        let (mut u8_sum, mut u4_sum) = (isa.u8_start(j), isa.u4_start(j));
         for _ in 0..8 {
             u8_sum = isa.u8_dot(u8_sum, i, no_minus_128);
             u4_sum = isa.u4_dot(u4_sum, nibbles, no_minus_128);
         }
-        let full = isa.u8_dot(isa.u8_zero(), isa.splat_word(-1), isa.splat_word(0x7f7f_7f7f));
+        let zero = isa.splat_word(0);
+        let full = isa.u8_dot(isa.u8_start(zero), isa.splat_word(-1), isa.splat_word(0x7f7f_7f7f));
         let words = [
             isa.or(i, j),
             isa.shl(i, 16),
@@ -64,9 +65,10 @@ fn results_inside<I: Isa>(isa: I) -> Vec<Vec<u32>> {
             isa.mul_words(i, j),
             isa.as_words(a),
             isa.load_i8(bytes[2].first_chunk().unwrap()),
-            isa.u8_finish(u8_sum),
-            isa.u4_finish(u4_sum),
-            isa.u8_finish(full),
+            isa.u8_finish(u8_sum, j),
+            isa.u4_finish(u4_sum, j),
+            isa.u8_finish(full, zero),
+            isa.look_up(&std::array::from_fn(|i| (i * i) as u8), nibbles),
         ];
         for v in floats.into_iter().chain(words.map(|w| isa.as_f32(w))) {
             let mut out = [0.0; LANES];
@@ -96,11 +98,17 @@ fn every_instruction_set_equals_the_scalar_one() {
     assert!(wanted.len() > 1000);
     #[cfg(target_arch = "x86_64")]
     {
-        if let Some(isa) = avx2::Avx2::detect() {
-            assert!(results(isa) == wanted, "AVX2");
+        use avx2::Avx2;
+        use avx512::Avx512;
+        fn check<I: Isa>(isa: Option<I>, wanted: &[Vec<u32>], what: &str) {
+            if let Some(isa) = isa {
+                assert!(results(isa) == wanted, "{what}");
+            }
         }
-        if let Some(isa) = avx512::Avx512::detect() {
-            assert!(results(isa) == wanted, "AVX-512");
-        }
+        check(Avx2::<false>::detect(), &wanted, "AVX2");
+        check(Avx2::<true>::detect(), &wanted, "AVX-VNNI");
+        check(Avx512::<false, false>::detect(), &wanted, "AVX-512");
+        check(Avx512::<true, false>::detect(), &wanted, "AVX-512 VNNI");
+        check(Avx512::<true, true>::detect(), &wanted, "AVX-512 BF16");
     }
 }

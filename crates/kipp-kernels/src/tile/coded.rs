@@ -9,8 +9,8 @@
 //! Nibbles keep the order of the file: word `j` has columns `4j..` in its low nibbles and `16 + 4j..` in its high
 //! ones, so both come out by a mask and a shift.
 
-use super::{TileKind, TokenRows, lines, word, word_mut};
-use crate::activations::GROUP_WORDS;
+use super::{TileKind, lines, splat, splat_word, word, word_mut};
+use crate::activations::CodedGroup;
 use crate::isa::Isa;
 use crate::schemes::{q4_0, q4_1, q8_0};
 
@@ -53,52 +53,91 @@ fn nibbles<I: Isa>(isa: I, words: I::I32) -> [I::I32; 2] {
     [isa.and(words, mask), isa.and(isa.shr(words, 4), mask)]
 }
 
-/// A token's word of a row, in every lane.
+/// Rows of a [`CodedGroup`]: the scale, where sums of codes around 8 and around 128 start, scale times sum, the codes,
+/// the sums of the first and the last 16 codes.
+pub(super) const SCALE: usize = 0;
+const START_8: usize = 1;
+const START_128: usize = 2;
+const SCALED_SUM: usize = 3;
+pub(super) const CODES: usize = 4;
+pub(super) const HALF_SUMS: usize = 12;
+
+/// The exact dot products of one group of byte codes around 128 with `N` tokens.
 #[inline(always)]
-pub(super) fn splat_word<I: Isa>(isa: I, word: [u8; 4]) -> I::I32 {
-    isa.splat_word(i32::from_le_bytes(word))
+fn byte_dots<I: Isa, const N: usize>(isa: I, group: &[[u8; 64]], x: &CodedGroup<N>) -> [I::I32; N] {
+    let mut dots = [isa.u8_start(isa.splat_word(0)); N];
+    for t in 0..N {
+        dots[t] = isa.u8_start(splat_word(isa, x[START_128][t]));
+    }
+    for j in 0..8 {
+        let codes = isa.load_words(&group[j]);
+        for t in 0..N {
+            dots[t] = isa.u8_dot(dots[t], codes, splat_word(isa, x[CODES + j][t]));
+        }
+    }
+    let mut finished = [isa.splat_word(0); N];
+    for t in 0..N {
+        finished[t] = isa.u8_finish(dots[t], splat_word(isa, x[START_128][t]));
+    }
+    finished
 }
 
-/// A token's f32 of a row, in every lane.
+/// Where a token's sum starts: at zero if nothing is said.
 #[inline(always)]
-pub(super) fn splat<I: Isa>(isa: I, word: [u8; 4]) -> I::F32 {
-    isa.splat(f32::from_le_bytes(word))
+fn start_of<I: Isa, const N: usize>(isa: I, starts: Option<&[[u8; 4]; N]>, t: usize) -> I::I32 {
+    match starts {
+        Some(starts) => splat_word(isa, starts[t]),
+        None => isa.splat_word(0),
+    }
 }
 
-/// The exact dot products of one group of nibbles with `N` tokens.
+/// The exact dot products of one group of nibbles with `N` tokens, from each token's start if there are any.
 #[inline(always)]
-fn nibble_dots<I: Isa, const N: usize>(isa: I, group: &[[u8; 64]], x: TokenRows<'_>) -> [I::I32; N] {
-    let mut dots = [isa.u4_zero(); N];
-    for (j, line) in group.iter().enumerate() {
-        let halves = nibbles(isa, isa.load_words(line));
+fn nibble_dots<I: Isa, const N: usize>(
+    isa: I,
+    group: &[[u8; 64]],
+    x: &CodedGroup<N>,
+    starts: Option<&[[u8; 4]; N]>,
+) -> [I::I32; N] {
+    let mut dots = [isa.u4_start(isa.splat_word(0)); N];
+    for t in 0..N {
+        dots[t] = isa.u4_start(start_of(isa, starts, t));
+    }
+    for j in 0..4 {
+        let halves = nibbles(isa, isa.load_words(&group[j]));
         for half in 0..2 {
-            let x = x.row::<N>(4 + j + 4 * half);
             for t in 0..N {
-                dots[t] = isa.u4_dot(dots[t], halves[half], splat_word(isa, x[t]));
+                dots[t] = isa.u4_dot(dots[t], halves[half], splat_word(isa, x[CODES + j + 4 * half][t]));
             }
         }
     }
     let mut finished = [isa.splat_word(0); N];
     for t in 0..N {
-        finished[t] = isa.u4_finish(dots[t]);
+        finished[t] = isa.u4_finish(dots[t], start_of(isa, starts, t));
     }
     finished
 }
 
-/// `sums[t] += scale * scale_x[t] * (dots[t] - centre * sum_x[t])`, `centre` being two to the power of `centre_bits`.
+/// `sums[t] += scale * scale of x[t] * dots[t]`.
 #[inline(always)]
-fn add_centred<I: Isa, const N: usize>(
+fn add_scaled<I: Isa, const N: usize>(
     isa: I,
     scale: I::F32,
     dots: [I::I32; N],
-    centre_bits: u32,
-    x: TokenRows<'_>,
+    x: &CodedGroup<N>,
     sums: &mut [I::F32; N],
 ) {
-    let (scale_x, sum_x) = (x.row::<N>(0), x.row::<N>(1));
     for t in 0..N {
-        let centred = isa.sub_words(dots[t], isa.shl(splat_word(isa, sum_x[t]), centre_bits));
-        sums[t] = isa.fma(isa.mul(scale, splat(isa, scale_x[t])), isa.to_f32(centred), sums[t]);
+        let scale = isa.mul(scale, splat(isa, x[SCALE][t]));
+        sums[t] = isa.fma(scale, isa.to_f32(dots[t]), sums[t]);
+    }
+}
+
+/// `sums[t] += minimum * scaled sum of x[t]`.
+#[inline(always)]
+fn add_minimum<I: Isa, const N: usize>(isa: I, minimum: I::F32, x: &CodedGroup<N>, sums: &mut [I::F32; N]) {
+    for t in 0..N {
+        sums[t] = isa.fma(minimum, splat(isa, x[SCALED_SUM][t]), sums[t]);
     }
 }
 
@@ -147,24 +186,11 @@ impl TileKind for U8 {
     }
 
     #[inline(always)]
-    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: TokenRows<'_>, sums: &mut [I::F32; N]) {
+    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: &[CodedGroup<N>], sums: &mut [I::F32; N]) {
         let lines = lines(block);
         for g in 0..2 {
-            let d = scales(isa, &lines[0], g);
-            let x = x.skip_rows(g * GROUP_WORDS);
-            let mut dots = [isa.u8_zero(); N];
-            for j in 0..8 {
-                let codes = isa.load_words(&lines[1 + 8 * g + j]);
-                let x = x.row::<N>(4 + j);
-                for t in 0..N {
-                    dots[t] = isa.u8_dot(dots[t], codes, splat_word(isa, x[t]));
-                }
-            }
-            let mut finished = [isa.splat_word(0); N];
-            for t in 0..N {
-                finished[t] = isa.u8_finish(dots[t]);
-            }
-            add_centred(isa, d, finished, 7, x, sums);
+            let dots = byte_dots(isa, &lines[1 + 8 * g..][..8], &x[g]);
+            add_scaled(isa, scales(isa, &lines[0], g), dots, &x[g], sums);
         }
     }
 }
@@ -215,13 +241,11 @@ impl TileKind for U4 {
     }
 
     #[inline(always)]
-    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: TokenRows<'_>, sums: &mut [I::F32; N]) {
+    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: &[CodedGroup<N>], sums: &mut [I::F32; N]) {
         let lines = lines(block);
         for g in 0..2 {
-            let d = scales(isa, &lines[0], g);
-            let x = x.skip_rows(g * GROUP_WORDS);
-            let dots = nibble_dots(isa, &lines[1 + 4 * g..][..4], x);
-            add_centred(isa, d, dots, 3, x, sums);
+            let dots = nibble_dots(isa, &lines[1 + 4 * g..][..4], &x[g], Some(&x[g][START_8]));
+            add_scaled(isa, scales(isa, &lines[0], g), dots, &x[g], sums);
         }
     }
 }
@@ -274,18 +298,12 @@ impl TileKind for U4Min {
     }
 
     #[inline(always)]
-    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: TokenRows<'_>, sums: &mut [I::F32; N]) {
+    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: &[CodedGroup<N>], sums: &mut [I::F32; N]) {
         let lines = lines(block);
         for g in 0..2 {
-            let (d, m) = (scales(isa, &lines[0], g), scales(isa, &lines[1], g));
-            let x = x.skip_rows(g * GROUP_WORDS);
-            let dots: [_; N] = nibble_dots(isa, &lines[2 + 4 * g..][..4], x);
-            let (scale_x, scaled_sum_x) = (x.row::<N>(0), x.row::<N>(3));
-            for t in 0..N {
-                let scale = isa.mul(d, splat(isa, scale_x[t]));
-                sums[t] = isa.fma(scale, isa.to_f32(dots[t]), sums[t]);
-                sums[t] = isa.fma(m, splat(isa, scaled_sum_x[t]), sums[t]);
-            }
+            let dots = nibble_dots(isa, &lines[2 + 4 * g..][..4], &x[g], None);
+            add_scaled(isa, scales(isa, &lines[0], g), dots, &x[g], sums);
+            add_minimum(isa, scales(isa, &lines[1], g), &x[g], sums);
         }
     }
 }

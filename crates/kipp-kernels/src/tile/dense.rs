@@ -1,6 +1,7 @@
 //! Tiles of weights that are plain floats: blocks of two columns.
 
-use super::{TileKind, TokenRows, lines, word, word_mut};
+use super::{TileKind, lines, word, word_mut};
+use crate::activations::CodedGroup;
 use crate::isa::Isa;
 
 /// bf16: one line, a word holding the even column (low half) and the odd one.
@@ -44,7 +45,7 @@ impl TileKind for DenseBf16 {
     }
 
     #[inline(always)]
-    fn dot<I: Isa, const N: usize>(_: I, _: &[u8], _: TokenRows<'_>, _: &mut [I::F32; N]) {}
+    fn dot<I: Isa, const N: usize>(_: I, _: &[u8], _: &[CodedGroup<N>], _: &mut [I::F32; N]) {}
 }
 
 impl TileKind for DenseF16 {
@@ -69,7 +70,7 @@ impl TileKind for DenseF16 {
     }
 
     #[inline(always)]
-    fn dot<I: Isa, const N: usize>(_: I, _: &[u8], _: TokenRows<'_>, _: &mut [I::F32; N]) {}
+    fn dot<I: Isa, const N: usize>(_: I, _: &[u8], _: &[CodedGroup<N>], _: &mut [I::F32; N]) {}
 }
 
 impl TileKind for DenseF32 {
@@ -98,5 +99,5 @@ impl TileKind for DenseF32 {
     }
 
     #[inline(always)]
-    fn dot<I: Isa, const N: usize>(_: I, _: &[u8], _: TokenRows<'_>, _: &mut [I::F32; N]) {}
+    fn dot<I: Isa, const N: usize>(_: I, _: &[u8], _: &[CodedGroup<N>], _: &mut [I::F32; N]) {}
 }

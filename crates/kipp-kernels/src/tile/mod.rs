@@ -20,6 +20,7 @@ pub use six_bit::U6;
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::activations::CodedGroup;
 use crate::isa::{Isa, LANES};
 use crate::schemes::{Scheme, SchemeVisitor, WeightScheme, groups};
 
@@ -52,41 +53,28 @@ pub trait TileKind: 'static {
     /// as the scheme decodes them.
     fn pairs<I: Isa>(isa: I, block: &[u8], each: impl FnMut(usize, I::F32, I::F32));
 
-    /// Adds the block's products with s8 activations to the sums of `N` tokens: exact integers inside a group, one
-    /// f32 fused multiply-add a group, groups ascending.
-    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: TokenRows<'_>, sums: &mut [I::F32; N]);
-}
-
-/// Rows of words of a token block, one word a token, from some token on.
-#[derive(Clone, Copy)]
-pub struct TokenRows<'a> {
-    /// `[rows, tokens]`.
-    pub(crate) words: &'a [[u8; 4]],
-    /// Tokens of the block.
-    pub(crate) tokens: usize,
-    /// The first token wanted.
-    pub(crate) first: usize,
-}
-
-impl<'a> TokenRows<'a> {
-    /// The words of `N` tokens in a row.
-    #[inline(always)]
-    pub(crate) fn row<const N: usize>(self, row: usize) -> &'a [[u8; 4]; N] {
-        let start = row * self.tokens + self.first;
-        &self.words[start..start + N].as_chunks::<N>().0[0]
-    }
-
-    /// The rows from `row` on.
-    #[inline(always)]
-    fn skip_rows(self, row: usize) -> TokenRows<'a> {
-        TokenRows { words: &self.words[row * self.tokens..], ..self }
-    }
+    /// Adds the block's products with s8 activations (`x`, one [`CodedGroup`] for each 32 columns) to the sums of `N`
+    /// tokens: exact integers inside a group, one f32 fused multiply-add a group (one more for a minimum), groups
+    /// ascending.
+    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: &[CodedGroup<N>], sums: &mut [I::F32; N]);
 }
 
 /// The lines of a block, 64 bytes each.
 #[inline(always)]
 fn lines(block: &[u8]) -> &[[u8; 64]] {
     block.as_chunks().0
+}
+
+/// A token's word, in every lane.
+#[inline(always)]
+pub(crate) fn splat_word<I: Isa>(isa: I, word: [u8; 4]) -> I::I32 {
+    isa.splat_word(i32::from_le_bytes(word))
+}
+
+/// A token's f32, in every lane.
+#[inline(always)]
+pub(crate) fn splat<I: Isa>(isa: I, word: [u8; 4]) -> I::F32 {
+    isa.splat(f32::from_le_bytes(word))
 }
 
 /// One lane's word of a line.

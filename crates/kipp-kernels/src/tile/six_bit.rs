@@ -9,9 +9,9 @@
 //! Low nibbles lie as in the nibble tiles. Word `m` of the two lines of high bits has, in bits 2i of byte b, those of
 //! column 16 m + 4 i + b, so that a shift by 2i and a mask give the quad 4 m + i.
 
-use super::coded::{byte, splat, splat_word};
-use super::{TileKind, TokenRows, lines, word, word_mut};
-use crate::activations::GROUP_WORDS;
+use super::coded::{CODES, HALF_SUMS, SCALE, byte};
+use super::{TileKind, lines, splat, splat_word, word, word_mut};
+use crate::activations::CodedGroup;
 use crate::isa::Isa;
 use crate::schemes::q6_k::Group;
 
@@ -122,35 +122,34 @@ impl TileKind for U6 {
         }
     }
 
-    /// The sum over a group of 32 is at most 2 x 128 x 16 x 32 x 127, under 2^24: exact as an integer and as an f32.
+    /// The sum over a group of 32 is at most 2 x 128 x 16 x 32 x 127, under 2^24: exact as an f32, so that the two
+    /// sub-groups can be weighed in floats.
     #[inline(always)]
-    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: TokenRows<'_>, sums: &mut [I::F32; N]) {
+    fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: &[CodedGroup<N>], sums: &mut [I::F32; N]) {
         let lines = lines(block);
         let d = d(isa, lines);
         for part in 0..8 {
-            let x = x.skip_rows(part * GROUP_WORDS);
+            let x = &x[part];
             let quads = quads(isa, &lines[CODES_LINE + GROUP_LINES * part..][..GROUP_LINES]);
-            let (scale_x, sum_x, first_x) = (x.row::<N>(0), x.row::<N>(1), x.row::<N>(2));
-            let mut weighted = [isa.splat_word(0); N];
+            let mut weighed = [isa.splat(0.0); N];
             for half in 0..2 {
-                let mut dots = [isa.u8_zero(); N];
+                let mut dots = [isa.u8_start(isa.splat_word(0)); N];
                 for q in 4 * half..4 * half + 4 {
-                    let x = x.row::<N>(4 + q);
                     for t in 0..N {
-                        dots[t] = isa.u8_dot(dots[t], quads[q], splat_word(isa, x[t]));
+                        dots[t] = isa.u8_dot(dots[t], quads[q], splat_word(isa, x[CODES + q][t]));
                     }
                 }
-                let scale = sub_scale(isa, lines, 2 * part + half);
+                let scale = isa.to_f32(sub_scale(isa, lines, 2 * part + half));
                 for t in 0..N {
-                    let first = splat_word(isa, first_x[t]);
-                    let sum = if half == 0 { first } else { isa.sub_words(splat_word(isa, sum_x[t]), first) };
-                    let centred = isa.sub_words(isa.u8_finish(dots[t]), isa.shl(sum, 5));
-                    weighted[t] = isa.add_words(weighted[t], isa.mul_words(centred, scale));
+                    let dot = isa.u8_finish(dots[t], isa.splat_word(0));
+                    let centre = isa.shl(splat_word(isa, x[HALF_SUMS + half][t]), 5);
+                    let centred = isa.to_f32(isa.sub_words(dot, centre));
+                    weighed[t] = isa.fma(scale, centred, weighed[t]);
                 }
             }
             for t in 0..N {
-                let scale = isa.mul(d, splat(isa, scale_x[t]));
-                sums[t] = isa.fma(scale, isa.to_f32(weighted[t]), sums[t]);
+                let scale = isa.mul(d, splat(isa, x[SCALE][t]));
+                sums[t] = isa.fma(scale, weighed[t], sums[t]);
             }
         }
     }

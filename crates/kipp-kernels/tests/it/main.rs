@@ -27,5 +27,5 @@ fn classes_have_names_and_the_scalar_one_is_everywhere() {
     for class in KernelClass::available() {
         assert_eq!(select(class).unwrap().class(), class);
     }
-    assert_eq!(KernelClass::available().last(), Some(&KernelClass::best()));
+    assert!(KernelClass::available().contains(&KernelClass::best()));
 }

@@ -1,7 +1,6 @@
 //! Matrix products: one coded input, many matrices, rows of weights divided among the threads.
 
-use kipp_kernels::Activations;
-use kipp_kernels::activations::CodedLayout;
+use kipp_kernels::activations::{CodedLayout, Coding};
 use kipp_kernels::columns::Columns;
 use kipp_kernels::kernels::Kernels;
 use kipp_kernels::tile::{self, PANEL_ROWS, TileLayout, Tiles};
@@ -19,14 +18,14 @@ const PARTS_A_THREAD: usize = 16;
 pub struct CpuMatrix {
     layout: TileLayout,
     tiles: AlignedBytes,
-    coding: Activations,
+    coding: Coding,
 }
 
 impl CpuMatrix {
     /// Re-lays `matrix`, panels divided among the threads.
     pub(super) fn prepare(
         matrix: &Matrix<'_>,
-        coding: Activations,
+        coding: Coding,
         pool: &mut Pool,
     ) -> Result<CpuMatrix, BackendError> {
         let Some(layout) = TileLayout::new(matrix.scheme, matrix.rows, matrix.cols) else {
@@ -82,16 +81,22 @@ pub(super) fn multiply(
     x: &CpuRows,
     products: &mut [Product<'_, CpuBackend>],
 ) {
-    for coding in Activations::ALL {
+    let mut codings: Vec<Coding> = Vec::with_capacity(products.len());
+    for product in products.iter() {
+        if !codings.contains(&product.matrix.coding) {
+            codings.push(product.matrix.coding);
+        }
+    }
+    for coding in codings {
         let mut parts = Vec::new();
-        for product in products.iter_mut().filter(|p| p.matrix.coding == *coding) {
+        for product in products.iter_mut().filter(|p| p.matrix.coding == coding) {
             let out = Columns::new(product.out.filled_mut(), product.matrix.layout.rows());
             divide(product.matrix.tiles(), out, pool.threads(), &mut parts);
         }
         if parts.is_empty() || x.rows == 0 {
             continue;
         }
-        let layout = CodedLayout::new(*coding, x.rows, x.width);
+        let layout = CodedLayout::new(coding, x.rows, x.width);
         let bytes = coded.bytes_mut(layout.bytes());
         let blocks = bytes.chunks_mut(layout.block_bytes()).enumerate();
         let code =

@@ -138,8 +138,8 @@ impl Backend for CpuBackend {
 
     fn matrix(&mut self, matrix: &artifact::Matrix<'_>) -> Result<CpuMatrix, BackendError> {
         // The coarsest coding is lowered to the scheme's own.
-        let coding = self.activations.unwrap_or(Activations::S8).for_scheme(matrix.scheme);
-        self.codings.insert(matrix.scheme, coding);
+        let coding = self.kernels.coding(matrix.scheme, self.activations.unwrap_or(Activations::S8));
+        self.codings.insert(matrix.scheme, coding.activations());
         CpuMatrix::prepare(matrix, coding, &mut self.pool)
     }
 
