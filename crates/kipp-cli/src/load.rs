@@ -7,11 +7,12 @@ use kipp::artifact::Artifact;
 use kipp::backend::BackendInfo;
 use kipp::backend::cpu::{CpuBackend, CpuOptions};
 use kipp::backend::oracle::OracleForward;
-use kipp::kv::{KvPool, KvScheme};
+use kipp::kv::{BLOCK_TOKENS, KvPool, KvScheme};
 use kipp::model::{Forward, Model, ModelOptions};
-use kipp_kernels::{Activations, KernelClass, select};
+use kipp_kernels::{Activations, KernelClass, KvLayout, select};
 use serde::Serialize;
 
+use crate::args::value::Classes;
 use crate::args::{AttentionArgs, BackendArgs, BackendName, ContextArgs, EMBEDDED_MODEL, RopeScaling};
 use crate::outcome::UsageError;
 use crate::progress::Progress;
@@ -98,11 +99,8 @@ const UNKNOWN_MEMORY_CONTEXT: usize = 4096;
 
 /// Bytes of keys and values that a position takes.
 fn token_bytes(spec: &ModelSpec, kv: KvScheme) -> usize {
-    let value_bytes = match kv {
-        KvScheme::F32 => 4,
-        KvScheme::Bf16 => 2,
-    };
-    2 * spec.n_layers * spec.kv_width() * value_bytes
+    let layout = KvLayout { scheme: kv, n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
+    (layout.block_bytes() * spec.n_layers).div_ceil(BLOCK_TOKENS)
 }
 
 /// A model that is ready to evaluate one sequence.
@@ -163,13 +161,17 @@ fn check_oracle_flags(flags: &BackendArgs) -> Result<(), UsageError> {
 
 /// What the flags choose of the CPU backend. A class that this machine cannot run is wrong usage: nothing falls back.
 pub(crate) fn cpu_options(flags: &BackendArgs) -> Result<CpuOptions, UsageError> {
-    if let Some(class) = flags.kernels.filter(|class| select(*class).is_none()) {
+    let Classes { matmul, attention } = flags.kernels.unwrap_or_default();
+    let asked = [matmul, attention].into_iter().flatten();
+    if let Some(class) = asked.into_iter().find(|class| select(*class).is_none()) {
         let available: Vec<&str> = KernelClass::available().iter().map(|class| class.name()).collect();
         let reason =
             format!("{} cannot run on this machine, which runs {}", class.name(), available.join(", "));
         return Err(UsageError::new("--kernels", reason));
     }
-    Ok(CpuOptions { threads: flags.threads, class: flags.kernels, activations: flags.activations })
+    // Attention alone in the best class where only the products are forced lower.
+    let attention = attention.or(Some(KernelClass::best()));
+    Ok(CpuOptions { threads: flags.threads, class: matmul, attention, activations: flags.activations })
 }
 
 fn cpu(

@@ -255,7 +255,7 @@ fn code_pairs(x: &[f32], stride: usize, dst: &mut [[u8; 4]]) {
 
 /// One token's s8 groups, their words `stride` apart.
 #[inline(always)]
-fn code_s8(x: &[f32], stride: usize, dst: &mut [[u8; 4]]) {
+pub(crate) fn code_s8(x: &[f32], stride: usize, dst: &mut [[u8; 4]]) {
     for (g, dst) in dst.chunks_mut(GROUP_ROWS * stride).enumerate() {
         let from = (g * GROUP_COLS).min(x.len());
         let present = &x[from..(from + GROUP_COLS).min(x.len())];

@@ -174,7 +174,8 @@ pub trait Kernels: Send + Sync {
     /// `x += y`.
     fn add(&self, x: &mut [f32], y: &[f32]);
 
-    /// Stores the keys and values of one position, `[n_kv_heads * head_dim]` each, at `slot` of a block.
+    /// Stores the keys and values of consecutive positions, `[positions, n_kv_heads * head_dim]` each, at the slots of a
+    /// block from `slot` on.
     fn write_kv(&self, layout: &KvLayout, block: &mut [u8], slot: usize, k: &[f32], v: &[f32]);
 
     /// Causal grouped-query attention over a paged cache.
@@ -237,7 +238,7 @@ impl<I: Isa> Kernels for On<I> {
     fn write_kv(&self, layout: &KvLayout, block: &mut [u8], slot: usize, k: &[f32], v: &[f32]) {
         self.isa.vectorize(
             #[inline(always)]
-            || layout.write_slot(block, slot, k, v),
+            || layout.write_slots(block, slot, k, v),
         );
     }
 

@@ -4,6 +4,8 @@
 //! cache or in the forward pass cannot hide in it. Activations are kept as columns, `[width][tokens]`: the innermost
 //! loop runs over tokens, and each sum still adds its terms in ascending order.
 
+use kipp_kernels::half::{f16_to_f32, f32_to_f16};
+
 use crate::artifact::{Matrix, Vector, Weights};
 use crate::kv::KvScheme;
 use crate::spec::{ModelSpec, Yarn};
@@ -40,8 +42,8 @@ pub fn states(weights: &Weights<'_>, spec: &ModelSpec, tokens: &[TokenId], kv: K
         let mut v = linear(&layer.v, &h);
         norm_and_rotate_heads(&mut q, &layer.q_norm, spec, &rotation);
         norm_and_rotate_heads(&mut k, &layer.k_norm, spec, &rotation);
-        round_to(kv, &mut k);
-        round_to(kv, &mut v);
+        round_to(kv, spec.head_dim, &mut k);
+        round_to(kv, spec.head_dim, &mut v);
         let attended = attention(&q, &k, &v, spec);
         add(&mut x, &linear(&layer.o, &attended));
 
@@ -178,15 +180,31 @@ fn frequency(spec: &ModelSpec, pair: usize) -> f64 {
 }
 
 /// Rounds keys or values to what the cache stores.
-fn round_to(kv: KvScheme, x: &mut [Vec<f32>]) {
+fn round_to(kv: KvScheme, head_dim: usize, x: &mut [Vec<f32>]) {
     match kv {
         KvScheme::F32 => {}
+        KvScheme::Q8_0 => x.chunks_mut(head_dim).for_each(round_head_to_q8),
         KvScheme::Bf16 => {
             for value in x.iter_mut().flatten() {
                 // To the nearest bf16, ties to even; values here are finite.
                 let bits = value.to_bits();
                 let even = (bits >> 16) & 1;
                 *value = f32::from_bits((bits + 0x7fff + even) & 0xffff_0000);
+            }
+        }
+    }
+}
+
+/// One head's values, `[head_dim][tokens]`: each 32 dimensions of a token become whole multiples of an f16 scale, the
+/// largest of them 127 times it.
+fn round_head_to_q8(head: &mut [Vec<f32>]) {
+    for group in head.chunks_mut(32) {
+        for token in 0..group[0].len() {
+            let largest = group.iter().fold(0.0f32, |m, values| m.max(values[token].abs()));
+            let scale = f16_to_f32(f32_to_f16(largest / 127.0));
+            for values in group.iter_mut() {
+                let code = if scale == 0.0 { 0.0 } else { (values[token] / scale).round_ties_even() };
+                values[token] = code.clamp(-127.0, 127.0) * scale;
             }
         }
     }

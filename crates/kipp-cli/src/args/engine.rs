@@ -5,7 +5,6 @@ use clap::{ArgAction, Args, ValueEnum};
 use kipp::kv::KvScheme;
 use kipp::model::ModelOptions;
 use kipp_kernels::Activations;
-use kipp_kernels::kernels::KernelClass;
 
 use super::value;
 
@@ -56,9 +55,9 @@ pub(crate) struct BackendArgs {
     /// time of its control group allows]
     #[arg(long, value_name = "N", env = "KIPP_THREADS", value_parser = value::threads, allow_hyphen_values = true)]
     pub(crate) threads: Option<usize>,
-    /// Kernel class, also as matmul=CLASS,attention=CLASS [default: the best that this machine runs]
+    /// Kernel class, or matmul=CLASS,attention=CLASS [default: the best that this machine runs]
     #[arg(long, value_name = "CLASS", env = "KIPP_KERNELS", value_parser = value::kernels)]
-    pub(crate) kernels: Option<KernelClass>,
+    pub(crate) kernels: Option<value::Classes>,
     /// Coding of activations: s8, bf16 or f32 [default: s8 for quantized weights, bf16 for bf16, f32 for f16 and f32]
     #[arg(long, value_name = "CODING", env = "KIPP_ACTIVATIONS", value_parser = value::activations)]
     pub(crate) activations: Option<Activations>,
@@ -108,7 +107,7 @@ pub(crate) struct ContextArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Context")]
 pub(crate) struct AttentionArgs {
-    /// Storage of keys and values: bf16 or f32
+    /// Storage of keys and values: bf16, q8_0 or f32
     #[arg(long, value_name = "SCHEME", env = "KIPP_KV", default_value = "bf16", value_parser = value::kv)]
     pub(crate) kv: KvScheme,
     /// Scaling of the rotary embedding [default: what the file says]

@@ -3,7 +3,7 @@
 
 mod engine;
 mod sampling;
-mod value;
+pub(crate) mod value;
 
 pub(crate) use engine::{
     AttentionArgs, BackendArgs, BackendName, ContextArgs, EMBEDDED_MODEL, JsonArg, ModelArg, RopeScaling,

@@ -94,26 +94,30 @@ pub(crate) fn stop(text: &str) -> Result<String, String> {
     }
 }
 
-/// A kernel class, or `matmul=CLASS,attention=CLASS` with one class for both: this version runs both in one class.
-pub(crate) fn kernels(text: &str) -> Result<KernelClass, String> {
+/// The kernel classes that a user asks for; the best that the machine runs where nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Classes {
+    pub(crate) matmul: Option<KernelClass>,
+    pub(crate) attention: Option<KernelClass>,
+}
+
+/// A kernel class for everything, or `matmul=CLASS,attention=CLASS`, one of which may be absent.
+pub(crate) fn kernels(text: &str) -> Result<Classes, String> {
     if !text.contains('=') {
-        return class(text);
+        let class = Some(class(text)?);
+        return Ok(Classes { matmul: class, attention: class });
     }
-    let (mut matmul, mut attention) = (None, None);
+    let mut classes = Classes::default();
     for part in text.split(',') {
         match part.split_once('=') {
-            Some(("matmul", name)) if matmul.is_none() => matmul = Some(class(name)?),
-            Some(("attention", name)) if attention.is_none() => attention = Some(class(name)?),
+            Some(("matmul", name)) if classes.matmul.is_none() => classes.matmul = Some(class(name)?),
+            Some(("attention", name)) if classes.attention.is_none() => {
+                classes.attention = Some(class(name)?)
+            }
             _ => return Err("must be a class, or matmul=CLASS,attention=CLASS".to_owned()),
         }
     }
-    match (matmul, attention) {
-        (Some(matmul), Some(attention)) if matmul == attention => Ok(matmul),
-        _ => {
-            Err("this version runs matmul and attention in one class; name the same class for both"
-                .to_owned())
-        }
-    }
+    Ok(classes)
 }
 
 fn class(name: &str) -> Result<KernelClass, String> {
@@ -181,10 +185,11 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_library_and_others_are_refused_with_the_list() {
-        assert_eq!(kernels("scalar"), Ok(KernelClass::Scalar));
-        assert_eq!(kernels("matmul=scalar,attention=scalar"), Ok(KernelClass::Scalar));
-        assert!(kernels("matmul=scalar").unwrap_err().contains("same class"));
-        assert!(kernels("matmul=scalar,attention=avx2").unwrap_err().contains("same class"));
+        let classes = |matmul, attention| Ok(Classes { matmul, attention });
+        let (scalar, avx2) = (Some(KernelClass::Scalar), Some(KernelClass::Avx2));
+        assert_eq!(kernels("scalar"), classes(scalar, scalar));
+        assert_eq!(kernels("matmul=scalar,attention=avx2"), classes(scalar, avx2));
+        assert_eq!(kernels("matmul=scalar"), classes(scalar, None));
         assert!(kernels("matmul=scalar,matmul=scalar").unwrap_err().contains("must be"));
         assert!(kernels("warp=scalar").unwrap_err().contains("must be"));
         assert!(kernels("avx3").unwrap_err().starts_with("avx3 is none of "));

@@ -3,7 +3,7 @@
 use super::attention::AttentionCase;
 use super::product::ProductCase;
 use crate::activations::CodedLayout;
-use crate::attention::{AttentionTask, attention_scratch_len};
+use crate::attention::{AttentionTask, Cache, attention_scratch_len};
 use crate::columns::Columns;
 use crate::kernels::Kernels;
 use crate::kv::BLOCK_TOKENS;
@@ -57,15 +57,14 @@ pub fn attention(kernels: &dyn Kernels, case: &AttentionCase, heads_at_once: usi
         let columns = kv_heads.len() * (case.n_heads / layout.n_kv_heads) * layout.head_dim;
         let (window, right) = rest.split_columns_at(columns);
         kernels.attention(AttentionTask {
-            layout,
-            blocks: &blocks,
-            table: &case.table,
+            cache: Cache { layout, blocks: &blocks, table: &case.table },
             start: case.start,
             q: &case.q,
             q_stride,
             n_heads: case.n_heads,
             kv_heads,
             scale: 1.0 / (layout.head_dim as f32).sqrt(),
+            exact: case.exact,
             out: window,
             scratch: &mut scratch,
         });

@@ -122,7 +122,7 @@ fn q6_k_bytes(weights: usize, whole: bool) -> Vec<u8> {
 }
 
 /// One row of the input as its coding means it; the rules of `activations`, written plainly.
-fn as_coded(kind: Activations, x: &[f32]) -> Vec<f64> {
+pub(crate) fn as_coded(kind: Activations, x: &[f32]) -> Vec<f64> {
     match kind {
         Activations::F32 => x.iter().map(|v| f64::from(*v)).collect(),
         Activations::Bf16 => x.iter().map(|v| f64::from(bf16_to_f32(f32_to_bf16(*v)))).collect(),

@@ -64,7 +64,11 @@ pub(super) const HALF_SUMS: usize = 12;
 
 /// The exact dot products of one group of byte codes around 128 with `N` tokens.
 #[inline(always)]
-fn byte_dots<I: Isa, const N: usize>(isa: I, group: &[[u8; 64]], x: &CodedGroup<N>) -> [I::I32; N] {
+pub(crate) fn byte_dots<I: Isa, const N: usize>(
+    isa: I,
+    group: &[[u8; 64]],
+    x: &CodedGroup<N>,
+) -> [I::I32; N] {
     let mut dots = [isa.u8_start(isa.splat_word(0)); N];
     for t in 0..N {
         dots[t] = isa.u8_start(splat_word(isa, x[START_128][t]));
@@ -120,7 +124,7 @@ fn nibble_dots<I: Isa, const N: usize>(
 
 /// `sums[t] += scale * scale of x[t] * dots[t]`.
 #[inline(always)]
-fn add_scaled<I: Isa, const N: usize>(
+pub(crate) fn add_scaled<I: Isa, const N: usize>(
     isa: I,
     scale: I::F32,
     dots: [I::I32; N],

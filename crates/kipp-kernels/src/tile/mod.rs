@@ -15,6 +15,7 @@ mod dense;
 mod six_bit;
 
 pub use coded::{U4, U4Min, U8};
+pub(crate) use coded::{add_scaled, byte_dots};
 pub use dense::{DenseBf16, DenseF16, DenseF32};
 pub use six_bit::U6;
 

@@ -24,7 +24,7 @@ fn run_gates(path: &str, reference: Option<&str>, class: KernelClass) -> Vec<Gat
 
 fn gates_of(artifact: &Artifact, reference: Option<&str>, class: KernelClass) -> Vec<Gate> {
     let spec = artifact.spec();
-    let options = CpuOptions { class: Some(class), threads: Some(2), activations: None };
+    let options = CpuOptions { class: Some(class), threads: Some(2), ..CpuOptions::default() };
     let load = gates::on_cpu(artifact, spec, options);
     let reference = reference.map(|path| Reference::open(&repository(path), spec.vocab_size).unwrap());
     gates::run_model(&subject(artifact, &load), reference.as_ref(), &mut |_| {}).unwrap()
@@ -135,7 +135,7 @@ fn regenerate_frozen() {
     for path in coded_files() {
         for class in KernelClass::available() {
             let artifact = Artifact::open(repository(&path)).unwrap();
-            let options = CpuOptions { class: Some(class), threads: Some(2), activations: None };
+            let options = CpuOptions { class: Some(class), threads: Some(2), ..CpuOptions::default() };
             let load = gates::on_cpu(&artifact, artifact.spec(), options);
             let subject = subject(&artifact, &load);
             let Frozen { weights, logits } = gates::measure_fingerprint(&subject).unwrap();
@@ -235,7 +235,8 @@ fn perplexity_of_the_golden_text_is_the_references() {
 fn long_model(activations: Option<Activations>, kv: KvScheme, threads: usize) -> Model<CpuBackend> {
     let artifact = Artifact::open(repository("testdata/odd/long")).unwrap();
     let options = ModelOptions::for_one_sequence(kv, 4_300, 512);
-    let backend = CpuBackend::new(CpuOptions { activations, threads: Some(threads), class: None });
+    let backend =
+        CpuBackend::new(CpuOptions { activations, threads: Some(threads), ..CpuOptions::default() });
     Model::load(&artifact, artifact.spec().clone(), backend.unwrap(), options, &mut |_, _| {}).unwrap()
 }
 

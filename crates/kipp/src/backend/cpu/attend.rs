@@ -1,6 +1,6 @@
 //! Attention: rows and heads divided among the threads.
 
-use kipp_kernels::attention::{AttentionTask, attention_scratch_len};
+use kipp_kernels::attention::{AttentionTask, Cache, attention_scratch_len};
 use kipp_kernels::columns::Columns;
 use kipp_kernels::kernels::Kernels;
 
@@ -18,6 +18,8 @@ pub(super) struct Inputs<'a> {
     pub(super) kv: &'a CpuKvStore,
     pub(super) layer: usize,
     pub(super) q: &'a CpuRows,
+    /// Queries and probabilities stay f32.
+    pub(super) exact: bool,
 }
 
 /// Some rows of one segment and some heads.
@@ -37,7 +39,7 @@ pub(super) fn attention(
     inputs: Inputs<'_>,
     out: &mut CpuRows,
 ) {
-    let Inputs { step, kv, layer, q } = inputs;
+    let Inputs { step, kv, layer, q, exact } = inputs;
     let layout = kv.layout();
     let n_heads = q.width / layout.head_dim;
     let parts = divide(&step.batch.segments, layout.n_kv_heads, pool.threads(), out);
@@ -52,15 +54,14 @@ pub(super) fn attention(
         // Each thread locks its own, so nobody waits.
         let mut scratch = per_thread[thread].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         kernels.attention(AttentionTask {
-            layout: *layout,
-            blocks: kv.layer(layer),
-            table: &segment.table,
+            cache: Cache { layout: *layout, blocks: kv.layer(layer), table: &segment.table },
             start: segment.start + (row - segment.rows.start),
             q: &q.filled()[row * q.width..],
             q_stride: q.width,
             n_heads,
             kv_heads,
             scale: 1.0 / (layout.head_dim as f32).sqrt(),
+            exact,
             out,
             scratch: &mut scratch,
         });

@@ -1,9 +1,12 @@
 //! Keys and values of every layer in blocks; the layout inside a block belongs to the kernels.
 
+use std::ops::Range;
+
 use kipp_kernels::kernels::Kernels;
 use kipp_kernels::kv::{BLOCK_TOKENS, KvLayout};
 
 use super::memory::AlignedBytes;
+use super::threads::Pool;
 use crate::backend::{BackendError, KvShape};
 use crate::kv::BlockId;
 
@@ -47,17 +50,40 @@ impl CpuKvStore {
         }
     }
 
-    /// Stores one position of one layer; `place` is its block and slot.
+    /// Stores keys and values, `[rows, n_kv_heads * head_dim]` each, of one layer; `slots` names each row's block and slot.
     pub(super) fn write(
         &mut self,
         kernels: &dyn Kernels,
+        pool: &mut Pool,
         layer: usize,
-        place: (BlockId, usize),
-        k: &[f32],
-        v: &[f32],
+        slots: &[(BlockId, usize)],
+        [k, v]: [&[f32]; 2],
     ) {
-        let range = block_range(&self.layout, place.0);
-        kernels.write_kv(&self.layout, &mut self.layers[layer].bytes_mut()[range], place.1, k, v);
+        let layout = self.layout;
+        let width = layout.n_kv_heads * layout.head_dim;
+        let mut runs = runs(slots);
+        runs.sort_by_key(|run| run.block);
+        // The runs of one block, several only where a caller cuts a sequence oddly, go to one thread.
+        let runs = runs.chunk_by(|a, b| a.block == b.block);
+        let mut parts = Vec::new();
+        let (mut rest, mut next) = (self.layers[layer].bytes_mut(), 0);
+        for runs in runs {
+            let block = runs[0].block as usize;
+            let (bytes, after) =
+                rest[(block - next) * layout.block_bytes()..].split_at_mut(layout.block_bytes());
+            (rest, next) = (after, block + 1);
+            parts.push((bytes, runs));
+        }
+        let write = |(block, runs): (&mut [u8], &[Run])| {
+            for run in runs {
+                let values = run.rows.start * width..run.rows.end * width;
+                kernels.write_kv(&layout, block, run.slot, &k[values.clone()], &v[values]);
+            }
+        };
+        match parts.len() {
+            0 | 1 => parts.into_iter().for_each(write),
+            _ => pool.for_each(parts.into_iter(), |_, part| write(part)),
+        }
     }
 
     pub(super) fn read_block(&self, block: BlockId) -> Vec<f32> {
@@ -75,17 +101,38 @@ impl CpuKvStore {
         values
     }
 
-    pub(super) fn write_block(&mut self, kernels: &dyn Kernels, block: BlockId, values: &[f32]) {
-        let width = self.layout.n_kv_heads * self.layout.head_dim;
+    pub(super) fn write_block(
+        &mut self,
+        kernels: &dyn Kernels,
+        pool: &mut Pool,
+        block: BlockId,
+        values: &[f32],
+    ) {
+        let part = BLOCK_TOKENS * self.layout.n_kv_heads * self.layout.head_dim;
+        let slots: Vec<(BlockId, usize)> = (0..BLOCK_TOKENS).map(|slot| (block, slot)).collect();
         for layer in 0..self.layers.len() {
-            let values = &values[layer * 2 * BLOCK_TOKENS * width..][..2 * BLOCK_TOKENS * width];
-            let (k, v) = values.split_at(BLOCK_TOKENS * width);
-            for slot in 0..BLOCK_TOKENS {
-                let (k, v) = (&k[slot * width..][..width], &v[slot * width..][..width]);
-                self.write(kernels, layer, (block, slot), k, v);
-            }
+            let (k, v) = values[layer * 2 * part..][..2 * part].split_at(part);
+            self.write(kernels, pool, layer, &slots, [k, v]);
         }
     }
+}
+
+/// Consecutive rows that go to consecutive slots of one block.
+struct Run {
+    block: BlockId,
+    slot: usize,
+    rows: Range<usize>,
+}
+
+fn runs(slots: &[(BlockId, usize)]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (row, (block, slot)) in slots.iter().enumerate() {
+        match runs.last_mut() {
+            Some(run) if run.block == *block && run.slot + run.rows.len() == *slot => run.rows.end += 1,
+            _ => runs.push(Run { block: *block, slot: *slot, rows: row..row + 1 }),
+        }
+    }
+    runs
 }
 
 fn block_range(layout: &KvLayout, block: BlockId) -> std::ops::Range<usize> {

@@ -35,6 +35,8 @@ pub struct CpuOptions {
     pub threads: Option<usize>,
     /// The kernel class; the best that this machine runs when absent.
     pub class: Option<KernelClass>,
+    /// The class of attention alone; that of the rest when absent.
+    pub attention: Option<KernelClass>,
     /// How activations are coded; each scheme's own way when absent.
     pub activations: Option<Activations>,
 }
@@ -42,6 +44,7 @@ pub struct CpuOptions {
 /// The CPU.
 pub struct CpuBackend {
     kernels: &'static dyn Kernels,
+    attention: &'static dyn Kernels,
     activations: Option<Activations>,
     /// The coding that each loaded scheme got, for `describe`.
     codings: BTreeMap<Scheme, Activations>,
@@ -57,13 +60,12 @@ impl CpuBackend {
     /// Chooses kernels and starts the threads.
     pub fn new(options: CpuOptions) -> Result<CpuBackend, BackendError> {
         let class = options.class.unwrap_or_else(KernelClass::best);
-        let Some(kernels) = kernels::select(class) else {
-            let available: Vec<&str> = KernelClass::available().iter().map(|class| class.name()).collect();
-            return Err(BackendError::Class { class: class.name(), available: available.join(", ") });
-        };
+        let kernels = kernels_of(class)?;
+        let attention = kernels_of(options.attention.unwrap_or(class))?;
         let pool = Pool::new(options.threads.unwrap_or_else(default_threads));
         Ok(CpuBackend {
             kernels,
+            attention,
             activations: options.activations,
             codings: BTreeMap::new(),
             attention_scratch: vec![Vec::new(); pool.threads()],
@@ -82,6 +84,14 @@ impl CpuBackend {
             _ => self.pool.for_each(rows, |_, (row, out)| work(row, out)),
         }
     }
+}
+
+/// The kernels of a class, or what this machine could run instead.
+fn kernels_of(class: KernelClass) -> Result<&'static dyn Kernels, BackendError> {
+    kernels::select(class).ok_or_else(|| {
+        let available: Vec<&str> = KernelClass::available().iter().map(|class| class.name()).collect();
+        BackendError::Class { class: class.name(), available: available.join(", ") }
+    })
 }
 
 /// `[rows, width]`, in a buffer for the most rows a step may have.
@@ -129,7 +139,10 @@ impl Backend for CpuBackend {
             self.codings.iter().map(|(scheme, coding)| format!("{}:{}", scheme.name(), coding.name()));
         BackendInfo {
             name: "cpu",
-            kernels: self.kernels.class().name().to_owned(),
+            kernels: match (self.kernels.class(), self.attention.class()) {
+                (class, attention) if class == attention => class.name().to_owned(),
+                (class, attention) => format!("matmul={},attention={}", class.name(), attention.name()),
+            },
             activations: codings.collect::<Vec<_>>().join(" "),
             threads: self.pool.threads(),
             demoted: Vec::new(),
@@ -201,15 +214,15 @@ impl Backend for CpuBackend {
     }
 
     fn write_kv(&mut self, step: &CpuStep, kv: &mut CpuKvStore, layer: usize, k: &CpuRows, v: &CpuRows) {
-        for (row, (block, slot)) in step.slots.iter().enumerate() {
-            kv.write(self.kernels, layer, (*block, *slot), k.row(row), v.row(row));
-        }
+        kv.write(self.kernels, &mut self.pool, layer, &step.slots, [k.filled(), v.filled()]);
     }
 
     fn attention(&mut self, step: &CpuStep, kv: &CpuKvStore, layer: usize, q: &CpuRows, out: &mut CpuRows) {
         out.rows = q.rows;
         let scratch = &mut self.attention_scratch;
-        attend::attention(self.kernels, &mut self.pool, scratch, attend::Inputs { step, kv, layer, q }, out);
+        let exact = self.activations == Some(Activations::F32);
+        let inputs = attend::Inputs { step, kv, layer, q, exact };
+        attend::attention(self.attention, &mut self.pool, scratch, inputs, out);
     }
 
     fn swiglu(&mut self, gate: &mut CpuRows, up: &CpuRows) {
@@ -263,6 +276,6 @@ impl Backend for CpuBackend {
     }
 
     fn write_block(&mut self, kv: &mut CpuKvStore, block: BlockId, values: &[f32]) {
-        kv.write_block(self.kernels, block, values);
+        kv.write_block(self.kernels, &mut self.pool, block, values);
     }
 }

@@ -1,0 +1,287 @@
+//! One tile of queries over all their positions: spans, steps, the running softmax.
+
+use std::ops::Range;
+
+use super::{AttentionTask, Cache, SPAN, STEP};
+use crate::isa::{Isa, LANES};
+use crate::kv::{BLOCK_TOKENS, KvLanes, KvLayout, Values};
+use crate::math::{exp, exp_one};
+
+/// The score of a position that is not attended. Not minus infinity: infinity less infinity is NaN.
+const MASKED: f32 = -1e30;
+
+/// Which queries: numbered by row and then head of the group, the same numbers for each kv head.
+pub(super) struct Tile {
+    /// kv heads.
+    pub(super) heads: Range<usize>,
+    /// The first kv head of the task's output.
+    pub(super) first_head: usize,
+    /// Query heads a kv head.
+    pub(super) group: usize,
+    /// The first query.
+    pub(super) first: usize,
+}
+
+impl Tile {
+    /// Row and head of the group of query `n`.
+    #[inline(always)]
+    fn row_and_head(&self, n: usize) -> (usize, usize) {
+        ((self.first + n) / self.group, (self.first + n) % self.group)
+    }
+}
+
+/// f32 of scratch for one kv head and `n` queries: their words (never more than one for each padded dimension), then
+/// maximum, sum and values of the total and of the current span.
+pub(super) fn head_scratch_len(layout: &KvLayout, n: usize) -> usize {
+    n * (3 * layout.value_dim() + 4)
+}
+
+/// One kv head's part of the scratch.
+struct Head<'a, const N: usize> {
+    /// `[query rows, N]`
+    queries: &'a mut [[[u8; 4]; N]],
+    total: State<'a, N>,
+    span: State<'a, N>,
+}
+
+/// A running softmax and the values it has gathered.
+struct State<'a, const N: usize> {
+    softmax: &'a mut Softmax<N>,
+    /// `[N, value_dim]`
+    values: &'a mut [f32],
+}
+
+/// Running maximum and sum of `N` softmaxes.
+type Softmax<const N: usize> = [[f32; N]; 2];
+
+impl<'a, const N: usize> Head<'a, N> {
+    #[inline(always)]
+    fn new(scratch: &'a mut [f32], query_rows: usize, value_dim: usize) -> Head<'a, N> {
+        let (words, states) = scratch.split_at_mut(value_dim * N);
+        let (total, span) = states.split_at_mut(states.len() / 2);
+        let queries = &mut bytemuck::cast_slice_mut::<f32, [u8; 4]>(words)[..query_rows * N];
+        Head { queries: queries.as_chunks_mut().0, total: State::new(total), span: State::new(span) }
+    }
+}
+
+impl<'a, const N: usize> State<'a, N> {
+    #[inline(always)]
+    fn new(scratch: &'a mut [f32]) -> State<'a, N> {
+        let (softmax, values) = scratch.split_at_mut(2 * N);
+        State { softmax: &mut softmax.as_chunks_mut().0.as_chunks_mut().0[0], values }
+    }
+
+    #[inline(always)]
+    fn reset(&mut self) {
+        *self.softmax = [[MASKED; N], [0.0; N]];
+        self.values.fill(0.0);
+    }
+}
+
+/// One tile of `N` queries over all their positions, `W` vectors of positions, and of dimensions, at once. Returns `N`.
+#[inline(always)]
+pub(super) fn tile<I: Isa, K: KvLanes, const W: usize, const N: usize>(
+    isa: I,
+    task: &mut AttentionTask<'_>,
+    tile: &Tile,
+) -> usize {
+    let layout = task.cache.layout;
+    let (head_dim, value_dim) = (layout.head_dim, layout.value_dim());
+    let head_len = head_scratch_len(&layout, N);
+    let scratch = &mut task.scratch[..tile.heads.len() * head_len];
+    for (head, scratch) in tile.heads.clone().zip(scratch.chunks_exact_mut(head_len)) {
+        let words = Head::<N>::new(scratch, K::query_rows(head_dim), value_dim).queries.as_flattened_mut();
+        for n in 0..N {
+            let (row, in_group) = tile.row_and_head(n);
+            let query =
+                &task.q[row * task.q_stride + (head * tile.group + in_group) * head_dim..][..head_dim];
+            K::code_query(query, N, &mut words[n..]);
+        }
+    }
+    let last_position: [usize; N] = std::array::from_fn(|n| task.start + tile.row_and_head(n).0);
+    let end = last_position[N - 1] + 1;
+    for from in (0..end).step_by(SPAN) {
+        let span = Span {
+            cache: task.cache,
+            positions: from..end.min(from + SPAN),
+            scale: task.scale,
+            last_position,
+        };
+        span.run::<I, K, W>(isa, tile.heads.clone(), scratch);
+        for scratch in scratch.chunks_exact_mut(head_len) {
+            let Head { total, span, .. } = Head::<N>::new(scratch, 0, value_dim);
+            if from == 0 {
+                *total.softmax = *span.softmax;
+                total.values.copy_from_slice(span.values);
+                continue;
+            }
+            for n in (0..N).filter(|&n| last_position[n] >= from) {
+                merge(
+                    isa,
+                    n,
+                    &mut *total.softmax,
+                    &mut total.values[n * value_dim..][..value_dim],
+                    &*span.softmax,
+                    &span.values[n * value_dim..][..value_dim],
+                );
+            }
+        }
+    }
+    for (head, scratch) in tile.heads.clone().zip(scratch.chunks_exact_mut(head_len)) {
+        let Head { total, .. } = Head::<N>::new(scratch, 0, value_dim);
+        for n in 0..N {
+            let (row, in_group) = tile.row_and_head(n);
+            let column = (head - tile.first_head) * tile.group + in_group;
+            let out = &mut task.out.row_mut(row)[column * head_dim..][..head_dim];
+            for (out, a) in out.iter_mut().zip(&total.values[n * value_dim..]) {
+                *out = a / total.softmax[1][n] + 0.0;
+            }
+        }
+    }
+    N
+}
+
+/// Adds query `n`'s span, sum and values, to its total, both scaled to the larger maximum.
+#[inline(always)]
+fn merge<I: Isa, const N: usize>(
+    isa: I,
+    n: usize,
+    [total_max, total_sum]: &mut Softmax<N>,
+    total_values: &mut [f32],
+    [span_max, span_sum]: &Softmax<N>,
+    span_values: &[f32],
+) {
+    let max = if span_max[n] > total_max[n] { span_max[n] } else { total_max[n] };
+    let (of_total, of_span) = (exp_one(total_max[n] - max), exp_one(span_max[n] - max));
+    total_max[n] = max;
+    total_sum[n] = span_sum[n].mul_add(of_span, total_sum[n] * of_total);
+    let (of_total, of_span) = (isa.splat(of_total), isa.splat(of_span));
+    for (a, b) in total_values.as_chunks_mut::<LANES>().0.iter_mut().zip(span_values.as_chunks::<LANES>().0) {
+        let scaled = isa.mul(isa.load(a), of_total);
+        isa.store(a, isa.fma(isa.load(b), of_span, scaled));
+    }
+}
+
+/// Up to 1,024 positions and the queries that look at them.
+struct Span<'a, const N: usize> {
+    cache: Cache<'a>,
+    positions: Range<usize>,
+    scale: f32,
+    /// The last position that each query attends.
+    last_position: [usize; N],
+}
+
+impl<const N: usize> Span<'_, N> {
+    /// Softmax and values of the span, for each head into its part of the scratch.
+    #[inline(always)]
+    fn run<I: Isa, K: KvLanes, const W: usize>(&self, isa: I, heads: Range<usize>, scratch: &mut [f32]) {
+        let layout = &self.cache.layout;
+        let (query_rows, value_dim) = (K::query_rows(layout.head_dim), layout.value_dim());
+        let head_len = head_scratch_len(layout, N);
+        for scratch in scratch.chunks_exact_mut(head_len) {
+            Head::<N>::new(scratch, 0, value_dim).span.reset();
+        }
+        for step in self.positions.clone().step_by(STEP) {
+            let step = step..self.positions.end.min(step + STEP);
+            for (head, scratch) in heads.clone().zip(scratch.chunks_exact_mut(head_len)) {
+                let Head { queries, span, .. } = Head::<N>::new(scratch, query_rows, value_dim);
+                self.step::<I, K, W>(isa, head, step.clone(), queries, span);
+            }
+        }
+    }
+
+    /// One step of one head.
+    #[inline(always)]
+    fn step<I: Isa, K: KvLanes, const W: usize>(
+        &self,
+        isa: I,
+        head: usize,
+        positions: Range<usize>,
+        queries: &[[[u8; 4]; N]],
+        state: State<'_, N>,
+    ) {
+        let mut p = [[0.0f32; STEP]; N];
+        let scale = isa.splat(self.scale);
+        for (block, position) in positions.clone().step_by(BLOCK_TOKENS).enumerate() {
+            let (keys, _) = self.cache.at(position, head);
+            for half in (0..BLOCK_TOKENS / LANES).step_by(W) {
+                let scores = K::scores::<I, W, N>(isa, keys, half, queries);
+                for (w, scores) in scores.iter().enumerate() {
+                    let lanes = block * (BLOCK_TOKENS / LANES) + half + w;
+                    for n in 0..N {
+                        isa.store(&mut p[n].as_chunks_mut().0[lanes], isa.mul(scores[n], scale));
+                    }
+                }
+            }
+        }
+        let [max, sum] = state.softmax;
+        let mut decay = [1.0; N];
+        for n in 0..N {
+            let attended = (self.last_position[n] + 1).saturating_sub(positions.start).min(STEP);
+            p[n][attended..].fill(MASKED);
+            decay[n] = probabilities(isa, &mut p[n], &mut max[n], &mut sum[n]);
+            K::round(&mut p[n]);
+        }
+        self.add_values::<I, K, W>(isa, head, positions, &p, &decay, state.values);
+    }
+
+    /// `values = values * decay + p V` over the positions of a step.
+    #[inline(always)]
+    fn add_values<I: Isa, K: KvLanes, const W: usize>(
+        &self,
+        isa: I,
+        head: usize,
+        positions: Range<usize>,
+        p: &[[f32; STEP]; N],
+        decay: &[f32; N],
+        values: &mut [f32],
+    ) {
+        let parts = self.cache.layout.value_dim() / LANES;
+        let values = values.as_chunks_mut::<LANES>().0;
+        for part in (0..parts).step_by(W) {
+            let mut sums = [[isa.splat(0.0); N]; W];
+            for n in 0..N {
+                for w in 0..W {
+                    sums[w][n] = isa.mul(isa.load(&values[n * parts + part + w]), isa.splat(decay[n]));
+                }
+            }
+            for (block, position) in positions.clone().step_by(BLOCK_TOKENS).enumerate() {
+                let (_, bytes) = self.cache.at(position, head);
+                let pairs = (positions.end - position).min(BLOCK_TOKENS).div_ceil(2);
+                let p: [&[f32]; N] = std::array::from_fn(
+                    #[inline(always)]
+                    |n| &p[n][block * K::BLOCK_P..][..K::BLOCK_P],
+                );
+                K::add_values::<I, W, N>(isa, Values { bytes, parts, pairs }, part, p, &mut sums);
+            }
+            for n in 0..N {
+                for w in 0..W {
+                    isa.store(&mut values[n * parts + part + w], sums[w][n]);
+                }
+            }
+        }
+    }
+}
+
+/// Turns one query's scores of a step into exp(score - maximum), moves maximum and sum on, and returns the factor of
+/// what was gathered before.
+#[inline(always)]
+fn probabilities<I: Isa>(isa: I, scores: &mut [f32; STEP], max: &mut f32, sum: &mut f32) -> f32 {
+    let scores = scores.as_chunks_mut::<LANES>().0;
+    let mut largest = isa.splat(MASKED);
+    for lanes in scores.iter() {
+        largest = isa.max(isa.load(lanes), largest);
+    }
+    let largest = isa.reduce_max(largest);
+    let new_max = if largest > *max { largest } else { *max };
+    let decay = exp_one(*max - new_max);
+    let mut added = isa.splat(0.0);
+    for lanes in scores.iter_mut() {
+        let p = exp(isa, isa.sub(isa.load(lanes), isa.splat(new_max)));
+        added = isa.add(added, p);
+        isa.store(lanes, p);
+    }
+    *sum = sum.mul_add(decay, isa.reduce_add(added));
+    *max = new_max;
+    decay
+}
