@@ -214,61 +214,91 @@ pub(crate) fn code<I: Isa>(isa: I, layout: &CodedLayout, x: &[f32], blocks: Rang
             for tile in layout.tiles(blocks) {
                 let (dst, after) = rest.split_at_mut(tile.len() * layout.token_bytes() / 4);
                 rest = after;
-                let n = tile.len();
-                for (token, x) in
-                    x[tile.start * layout.cols..tile.end * layout.cols].chunks_exact(layout.cols).enumerate()
-                {
-                    match layout.coding.words {
-                        Words::F32 => code_floats(x, n, &mut dst[token..], |v| v),
-                        Words::Bf16 => code_floats(x, n, &mut dst[token..], |v| bf16_to_f32(f32_to_bf16(v))),
-                        Words::Bf16Pairs => code_pairs(x, n, &mut dst[token..]),
-                        Words::S8 => code_s8(x, n, &mut dst[token..]),
-                    }
+                let x = &x[tile.start * layout.cols..tile.end * layout.cols];
+                match layout.coding.words {
+                    Words::F32 => code_tile(x, layout.cols, dst, floats),
+                    Words::Bf16 => code_tile(x, layout.cols, dst, rounded_floats),
+                    Words::Bf16Pairs => code_tile(x, layout.cols, dst, bf16_pairs),
+                    Words::S8 => code_tile(
+                        x,
+                        layout.cols,
+                        dst,
+                        #[inline(always)]
+                        |group| code_group(isa, group),
+                    ),
                 }
             }
         },
     );
 }
 
-/// One token's floats, `stride` words apart, then zeros.
+/// One tile of tokens, `x` being `[tokens, cols]`: each 32 columns of a token become `R` words, by groups of columns, so
+/// that all tokens' words of a group are written while their lines are in the cache.
 #[inline(always)]
-fn code_floats(x: &[f32], stride: usize, dst: &mut [[u8; 4]], round: impl Fn(f32) -> f32) {
-    let mut dst = dst.iter_mut().step_by(stride);
-    // Values first, so that the iterator goes on with the padding.
-    for (&v, dst) in x.iter().zip(dst.by_ref()) {
-        *dst = round(v).to_le_bytes();
-    }
-    dst.for_each(|dst| *dst = [0; 4]);
-}
-
-/// One token's pairs of bf16, `stride` words apart, then zeros.
-#[inline(always)]
-fn code_pairs(x: &[f32], stride: usize, dst: &mut [[u8; 4]]) {
-    let mut dst = dst.iter_mut().step_by(stride);
-    for (pair, dst) in x.chunks(2).zip(dst.by_ref()) {
-        let half = |i: usize| f32_to_bf16(pair.get(i).copied().unwrap_or(0.0)).to_le_bytes();
-        let (even, odd) = (half(0), half(1));
-        *dst = [even[0], even[1], odd[0], odd[1]];
-    }
-    dst.for_each(|dst| *dst = [0; 4]);
-}
-
-/// One token's s8 groups, their words `stride` apart.
-#[inline(always)]
-pub(crate) fn code_s8(x: &[f32], stride: usize, dst: &mut [[u8; 4]]) {
-    for (g, dst) in dst.chunks_mut(GROUP_ROWS * stride).enumerate() {
-        let from = (g * GROUP_COLS).min(x.len());
-        let present = &x[from..(from + GROUP_COLS).min(x.len())];
-        let words = match present.first_chunk::<GROUP_COLS>() {
-            Some(group) => code_group(group),
-            None => {
-                let mut group = [0.0; GROUP_COLS];
-                group[..present.len()].copy_from_slice(present);
-                code_group(&group)
+fn code_tile<const R: usize>(
+    x: &[f32],
+    cols: usize,
+    dst: &mut [[u8; 4]],
+    words: impl Fn(&[f32; GROUP_COLS]) -> [[u8; 4]; R],
+) {
+    let tokens = x.len().checked_div(cols).unwrap_or(1);
+    for (g, dst) in dst.chunks_exact_mut(R * tokens).enumerate() {
+        for token in 0..tokens {
+            let x = &x[token * cols..][..cols];
+            let from = (g * GROUP_COLS).min(cols);
+            let words = match x[from..].first_chunk() {
+                Some(group) => words(group),
+                None => {
+                    let mut group = [0.0; GROUP_COLS];
+                    group[..cols - from].copy_from_slice(&x[from..]);
+                    words(&group)
+                }
+            };
+            for row in 0..R {
+                dst[row * tokens + token] = words[row];
             }
-        };
-        for (word, dst) in words.iter().zip(dst.iter_mut().step_by(stride)) {
-            *dst = *word;
+        }
+    }
+}
+
+/// A column a word.
+#[inline(always)]
+fn floats(group: &[f32; GROUP_COLS]) -> [[u8; 4]; GROUP_COLS] {
+    let mut words = [[0; 4]; GROUP_COLS];
+    for (word, v) in words.iter_mut().zip(group) {
+        *word = v.to_le_bytes();
+    }
+    words
+}
+
+/// A column a word, rounded to bf16.
+#[inline(always)]
+fn rounded_floats(group: &[f32; GROUP_COLS]) -> [[u8; 4]; GROUP_COLS] {
+    let mut words = [[0; 4]; GROUP_COLS];
+    for (word, v) in words.iter_mut().zip(group) {
+        *word = bf16_to_f32(f32_to_bf16(*v)).to_le_bytes();
+    }
+    words
+}
+
+/// Two columns a word, the even one in the low half.
+#[inline(always)]
+fn bf16_pairs(group: &[f32; GROUP_COLS]) -> [[u8; 4]; GROUP_COLS / 2] {
+    let mut words = [[0; 4]; GROUP_COLS / 2];
+    for (word, pair) in words.iter_mut().zip(group.as_chunks::<2>().0) {
+        *word = (u32::from(f32_to_bf16(pair[0])) | (u32::from(f32_to_bf16(pair[1])) << 16)).to_le_bytes();
+    }
+    words
+}
+
+/// One query's s8 groups, their words `stride` apart.
+#[inline(always)]
+pub(crate) fn code_s8<I: Isa>(isa: I, x: &[f32], stride: usize, dst: &mut [[u8; 4]]) {
+    for (g, x) in x.chunks(GROUP_COLS).enumerate() {
+        let mut group = [0.0; GROUP_COLS];
+        group[..x.len()].copy_from_slice(x);
+        for (row, word) in code_group(isa, &group).iter().enumerate() {
+            dst[(g * GROUP_ROWS + row) * stride] = *word;
         }
     }
 }
@@ -281,28 +311,32 @@ const ROUND: f32 = 12_582_912.0;
 
 /// One group: scale, sums, codes.
 #[inline(always)]
-fn code_group(x: &[f32; GROUP_COLS]) -> [[u8; 4]; GROUP_ROWS] {
+fn code_group<I: Isa>(isa: I, x: &[f32; GROUP_COLS]) -> [[u8; 4]; GROUP_ROWS] {
+    let [low, high] = [isa.load(&x.as_chunks().0[0]), isa.load(&x.as_chunks().0[1])];
     // As integers, magnitudes of floats are ordered, with infinity and then the NaNs at the top.
-    let largest = f32::from_bits(x.iter().fold(0, |m, v| m.max(v.to_bits() & 0x7fff_ffff)));
+    let magnitude = isa.splat_word(i32::MAX);
+    let largest =
+        isa.max_words(isa.and(isa.as_words(low), magnitude), isa.and(isa.as_words(high), magnitude));
+    let largest = f32::from_bits(isa.reduce_max_words(largest).cast_unsigned());
     let (scale, inverse) = match largest {
         l if !l.is_finite() => (f32::NAN, 0.0),
         l if l < TINY => (0.0, 0.0),
         l => (l / 127.0, 127.0 / l),
     };
-    let mut codes = [0i8; GROUP_COLS];
-    for (code, v) in codes.iter_mut().zip(x) {
-        *code = (v * inverse + ROUND).to_bits() as i8;
-    }
-    let sum_of = |codes: &[i8]| codes.iter().map(|&c| i32::from(c)).sum::<i32>();
-    let (first, last) = (sum_of(&codes[..16]), sum_of(&codes[16..]));
+    let (inverse, round) = (isa.splat(inverse), isa.splat(ROUND));
+    let rounded = [isa.add(isa.mul(low, inverse), round), isa.add(isa.mul(high, inverse), round)];
+    // Whole numbers so small are summed exactly in f32.
+    let first = isa.reduce_add(isa.sub(rounded[0], round)) as i32;
+    let last = isa.reduce_add(isa.sub(rounded[1], round)) as i32;
     let sum = first + last;
     let mut words = [[0; 4]; GROUP_ROWS];
     words[0] = scale.to_le_bytes();
     words[1] = (-8 * sum).to_le_bytes();
     words[2] = (-128 * sum).to_le_bytes();
     words[3] = (scale * sum as f32).to_le_bytes();
-    for (word, codes) in words[4..].iter_mut().zip(codes.as_chunks::<4>().0) {
-        *word = codes.map(i8::cast_unsigned);
+    for half in 0..2 {
+        let codes = isa.low_bytes(isa.as_words(rounded[half]));
+        words[4 + 4 * half..8 + 4 * half].copy_from_slice(codes.as_chunks().0);
     }
     words[12] = first.to_le_bytes();
     words[13] = last.to_le_bytes();
@@ -331,7 +365,7 @@ mod tests {
     #[test]
     fn a_group_is_coded_to_its_largest_value() {
         let x: [f32; 32] = std::array::from_fn(|i| if i == 9 { -6.35 } else { i as f32 * 0.1 });
-        let words = code_group(&x);
+        let words = code_group(Scalar, &x);
         let scale = f32::from_le_bytes(words[0]);
         assert_eq!(scale, 6.35 / 127.0);
         let codes: Vec<i8> = words[4..12].iter().flatten().map(|b| b.cast_signed()).collect();
@@ -348,14 +382,14 @@ mod tests {
 
     #[test]
     fn odd_groups_have_stated_results() {
-        assert_eq!(code_group(&[0.0; 32]), [[0; 4]; 14]);
-        assert_eq!(code_group(&[-1e-31; 32]), [[0; 4]; 14]);
+        assert_eq!(code_group(Scalar, &[0.0; 32]), [[0; 4]; 14]);
+        assert_eq!(code_group(Scalar, &[-1e-31; 32]), [[0; 4]; 14]);
         for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = [1.0; 32];
             x[17] = odd;
-            assert!(f32::from_le_bytes(code_group(&x)[0]).is_nan());
+            assert!(f32::from_le_bytes(code_group(Scalar, &x)[0]).is_nan());
         }
-        let codes = code_group(&[f32::MAX; 32]);
+        let codes = code_group(Scalar, &[f32::MAX; 32]);
         assert_eq!(codes[4], [127; 4]);
     }
 

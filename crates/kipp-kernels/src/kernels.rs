@@ -238,7 +238,7 @@ impl<I: Isa> Kernels for On<I> {
     fn write_kv(&self, layout: &KvLayout, block: &mut [u8], slot: usize, k: &[f32], v: &[f32]) {
         self.isa.vectorize(
             #[inline(always)]
-            || layout.write_slots(block, slot, k, v),
+            || layout.write_slots(self.isa, block, slot, k, v),
         );
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{AttentionTask, Cache, SPAN, STEP};
 use crate::isa::{Isa, LANES};
-use crate::kv::{BLOCK_TOKENS, KvLanes, KvLayout, Values};
+use crate::kv::{BLOCK_TOKENS, BlockProbabilities, KvLanes, KvLayout, Values};
 use crate::math::{exp, exp_one};
 
 /// The score of a position that is not attended. Not minus infinity: infinity less infinity is NaN.
@@ -78,6 +78,9 @@ impl<'a, const N: usize> State<'a, N> {
     }
 }
 
+/// Scores of a step's positions, then their probabilities.
+type StepProbabilities<const N: usize> = [BlockProbabilities<N>; STEP / BLOCK_TOKENS];
+
 /// One tile of `N` queries over all their positions, `W` vectors of positions, and of dimensions, at once. Returns `N`.
 #[inline(always)]
 pub(super) fn tile<I: Isa, K: KvLanes, const W: usize, const N: usize>(
@@ -95,7 +98,7 @@ pub(super) fn tile<I: Isa, K: KvLanes, const W: usize, const N: usize>(
             let (row, in_group) = tile.row_and_head(n);
             let query =
                 &task.q[row * task.q_stride + (head * tile.group + in_group) * head_dim..][..head_dim];
-            K::code_query(query, N, &mut words[n..]);
+            K::code_query(isa, query, N, &mut words[n..]);
         }
     }
     let last_position: [usize; N] = std::array::from_fn(|n| task.start + tile.row_and_head(n).0);
@@ -200,16 +203,16 @@ impl<const N: usize> Span<'_, N> {
         queries: &[[[u8; 4]; N]],
         state: State<'_, N>,
     ) {
-        let mut p = [[0.0f32; STEP]; N];
+        let mut p: StepProbabilities<N> = [[[0.0; BLOCK_TOKENS]; N]; STEP / BLOCK_TOKENS];
         let scale = isa.splat(self.scale);
         for (block, position) in positions.clone().step_by(BLOCK_TOKENS).enumerate() {
             let (keys, _) = self.cache.at(position, head);
             for half in (0..BLOCK_TOKENS / LANES).step_by(W) {
                 let scores = K::scores::<I, W, N>(isa, keys, half, queries);
                 for (w, scores) in scores.iter().enumerate() {
-                    let lanes = block * (BLOCK_TOKENS / LANES) + half + w;
                     for n in 0..N {
-                        isa.store(&mut p[n].as_chunks_mut().0[lanes], isa.mul(scores[n], scale));
+                        let lanes = &mut p[block][n].as_chunks_mut().0[half + w];
+                        isa.store(lanes, isa.mul(scores[n], scale));
                     }
                 }
             }
@@ -218,9 +221,11 @@ impl<const N: usize> Span<'_, N> {
         let mut decay = [1.0; N];
         for n in 0..N {
             let attended = (self.last_position[n] + 1).saturating_sub(positions.start).min(STEP);
-            p[n][attended..].fill(MASKED);
-            decay[n] = probabilities(isa, &mut p[n], &mut max[n], &mut sum[n]);
-            K::round(&mut p[n]);
+            for position in attended..STEP {
+                p[position / BLOCK_TOKENS][n][position % BLOCK_TOKENS] = MASKED;
+            }
+            decay[n] = probabilities(isa, n, &mut p, &mut max[n], &mut sum[n]);
+            p.iter_mut().for_each(|block| K::round(&mut block[n]));
         }
         self.add_values::<I, K, W>(isa, head, positions, &p, &decay, state.values);
     }
@@ -232,7 +237,7 @@ impl<const N: usize> Span<'_, N> {
         isa: I,
         head: usize,
         positions: Range<usize>,
-        p: &[[f32; STEP]; N],
+        p: &StepProbabilities<N>,
         decay: &[f32; N],
         values: &mut [f32],
     ) {
@@ -248,11 +253,7 @@ impl<const N: usize> Span<'_, N> {
             for (block, position) in positions.clone().step_by(BLOCK_TOKENS).enumerate() {
                 let (_, bytes) = self.cache.at(position, head);
                 let pairs = (positions.end - position).min(BLOCK_TOKENS).div_ceil(2);
-                let p: [&[f32]; N] = std::array::from_fn(
-                    #[inline(always)]
-                    |n| &p[n][block * K::BLOCK_P..][..K::BLOCK_P],
-                );
-                K::add_values::<I, W, N>(isa, Values { bytes, parts, pairs }, part, p, &mut sums);
+                K::add_values::<I, W, N>(isa, Values { bytes, parts, pairs }, part, &p[block], &mut sums);
             }
             for n in 0..N {
                 for w in 0..W {
@@ -263,23 +264,32 @@ impl<const N: usize> Span<'_, N> {
     }
 }
 
-/// Turns one query's scores of a step into exp(score - maximum), moves maximum and sum on, and returns the factor of
+/// Turns query `n`'s scores of a step into exp(score - maximum), moves its maximum and sum on, and returns the factor of
 /// what was gathered before.
 #[inline(always)]
-fn probabilities<I: Isa>(isa: I, scores: &mut [f32; STEP], max: &mut f32, sum: &mut f32) -> f32 {
-    let scores = scores.as_chunks_mut::<LANES>().0;
+fn probabilities<I: Isa, const N: usize>(
+    isa: I,
+    n: usize,
+    scores: &mut StepProbabilities<N>,
+    max: &mut f32,
+    sum: &mut f32,
+) -> f32 {
     let mut largest = isa.splat(MASKED);
-    for lanes in scores.iter() {
-        largest = isa.max(isa.load(lanes), largest);
+    for block in scores.iter() {
+        for lanes in block[n].as_chunks().0 {
+            largest = isa.max(isa.load(lanes), largest);
+        }
     }
     let largest = isa.reduce_max(largest);
     let new_max = if largest > *max { largest } else { *max };
     let decay = exp_one(*max - new_max);
     let mut added = isa.splat(0.0);
-    for lanes in scores.iter_mut() {
-        let p = exp(isa, isa.sub(isa.load(lanes), isa.splat(new_max)));
-        added = isa.add(added, p);
-        isa.store(lanes, p);
+    for block in scores.iter_mut() {
+        for lanes in block[n].as_chunks_mut().0 {
+            let p = exp(isa, isa.sub(isa.load(lanes), isa.splat(new_max)));
+            added = isa.add(added, p);
+            isa.store(lanes, p);
+        }
     }
     *sum = sum.mul_add(decay, isa.reduce_add(added));
     *max = new_max;

@@ -289,6 +289,45 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn max_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        a.zip(
+            b,
+            #[inline(always)]
+            |a, b| lanes!(_mm256_max_epi32(a, b)),
+        )
+    }
+
+    #[inline(always)]
+    fn low_bytes(self, a: Self::I32) -> [u8; LANES] {
+        let mut bytes = [0; LANES];
+        lanes!({
+            let low = Pair(a.0, a.1).map(|w| lanes!(_mm256_and_si256(w, _mm256_set1_epi32(255))));
+            // Packing works on 128-bit halves: the words of both registers come out by quarters, put in order afterwards.
+            let packed = _mm256_packus_epi32(low.0, low.1);
+            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+            let halves = [_mm256_castsi256_si128(ordered), _mm256_extracti128_si256::<1>(ordered)];
+            _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm_packus_epi16(halves[0], halves[1]));
+        });
+        bytes
+    }
+
+    #[inline(always)]
+    fn down<const BY: usize>(self, v: Self::F32) -> Self::F32 {
+        let low = lanes!(match BY {
+            8 => v.1,
+            4 => _mm256_permute2f128_ps::<0b0001_0001>(v.0, v.0),
+            2 => _mm256_permute_ps::<0b11_10>(v.0),
+            _ => _mm256_permute_ps::<0b01>(v.0),
+        });
+        Pair(low, v.1)
+    }
+
+    #[inline(always)]
+    fn first(self, v: Self::F32) -> f32 {
+        lanes!(_mm256_cvtss_f32(v.0))
+    }
+
+    #[inline(always)]
     fn to_f32(self, a: Self::I32) -> Self::F32 {
         a.map(
             #[inline(always)]

@@ -205,6 +205,33 @@ impl<const VNNI: bool, const BF16: bool> Isa for Avx512<VNNI, BF16> {
     }
 
     #[inline(always)]
+    fn max_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        lanes!(_mm512_max_epi32(a, b))
+    }
+
+    #[inline(always)]
+    fn low_bytes(self, a: Self::I32) -> [u8; LANES] {
+        let mut bytes = [0; LANES];
+        lanes!(_mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a)));
+        bytes
+    }
+
+    #[inline(always)]
+    fn down<const BY: usize>(self, v: Self::F32) -> Self::F32 {
+        lanes!(match BY {
+            8 => _mm512_shuffle_f32x4::<0b11_10>(v, v),
+            4 => _mm512_shuffle_f32x4::<0b01>(v, v),
+            2 => _mm512_permute_ps::<0b11_10>(v),
+            _ => _mm512_permute_ps::<0b01>(v),
+        })
+    }
+
+    #[inline(always)]
+    fn first(self, v: Self::F32) -> f32 {
+        lanes!(_mm512_cvtss_f32(v))
+    }
+
+    #[inline(always)]
     fn to_f32(self, a: Self::I32) -> Self::F32 {
         lanes!(_mm512_cvtepi32_ps(a))
     }

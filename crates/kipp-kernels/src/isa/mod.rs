@@ -97,6 +97,11 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// The low half of `a * b`.
     fn mul_words(self, a: Self::I32, b: Self::I32) -> Self::I32;
 
+    /// The larger, as signed numbers.
+    fn max_words(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// The lowest byte of each word.
+    fn low_bytes(self, a: Self::I32) -> [u8; LANES];
+
     /// Each i32 as f32, to nearest even.
     fn to_f32(self, a: Self::I32) -> Self::F32;
     /// The bits as f32.
@@ -145,28 +150,48 @@ pub trait Isa: Copy + Send + Sync + 'static {
         let _ = (bytes, at);
     }
 
+    /// Lane `i` becomes lane `i + BY` for `i` under `BY`, which is 8, 4, 2 or 1; the other lanes hold anything.
+    fn down<const BY: usize>(self, v: Self::F32) -> Self::F32;
+    /// The first lane.
+    fn first(self, v: Self::F32) -> f32;
+
     /// All lanes folded by `fold` in one fixed tree: halves, quarters, eighths, the last two.
     #[inline(always)]
-    fn reduce(self, v: Self::F32, fold: impl Fn(f32, f32) -> f32) -> f32 {
-        let mut lanes = [0.0; LANES];
-        self.store(&mut lanes, v);
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                lanes[i] = fold(lanes[i], lanes[i + half]);
-            }
-        }
-        lanes[0]
+    fn reduce(self, v: Self::F32, fold: impl Fn(Self::F32, Self::F32) -> Self::F32) -> f32 {
+        let v = fold(v, self.down::<8>(v));
+        let v = fold(v, self.down::<4>(v));
+        let v = fold(v, self.down::<2>(v));
+        self.first(fold(v, self.down::<1>(v)))
     }
 
     /// The sum of all lanes, in the tree of [`Isa::reduce`].
     #[inline(always)]
     fn reduce_add(self, v: Self::F32) -> f32 {
-        self.reduce(v, |a, b| a + b)
+        self.reduce(
+            v,
+            #[inline(always)]
+            |a, b| self.add(a, b),
+        )
     }
 
     /// The largest lane; `b` of `max` where lanes are NaN.
     #[inline(always)]
     fn reduce_max(self, v: Self::F32) -> f32 {
-        self.reduce(v, |a, b| if a > b { a } else { b })
+        self.reduce(
+            v,
+            #[inline(always)]
+            |a, b| self.max(a, b),
+        )
+    }
+
+    /// The largest word, as a signed number.
+    #[inline(always)]
+    fn reduce_max_words(self, v: Self::I32) -> i32 {
+        let largest = self.reduce(
+            self.as_f32(v),
+            #[inline(always)]
+            |a, b| self.as_f32(self.max_words(self.as_words(a), self.as_words(b))),
+        );
+        largest.to_bits().cast_signed()
     }
 }

@@ -200,6 +200,26 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
+    fn max_words(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        zip(a, b, i32::max)
+    }
+
+    #[inline(always)]
+    fn low_bytes(self, a: Self::I32) -> [u8; LANES] {
+        map(a, |a| a as u8)
+    }
+
+    #[inline(always)]
+    fn down<const BY: usize>(self, v: Self::F32) -> Self::F32 {
+        std::array::from_fn(|i| v[(i + BY) % LANES])
+    }
+
+    #[inline(always)]
+    fn first(self, v: Self::F32) -> f32 {
+        v[0]
+    }
+
+    #[inline(always)]
     fn to_f32(self, a: Self::I32) -> Self::F32 {
         map(a, |a| a as f32)
     }

@@ -17,7 +17,7 @@ pub(crate) trait KvLanes: 'static {
     fn query_rows(head_dim: usize) -> usize;
 
     /// Writes one query, `[head_dim]`, its words `stride` apart.
-    fn code_query(query: &[f32], stride: usize, words: &mut [[u8; 4]]);
+    fn code_query<I: Isa>(isa: I, query: &[f32], stride: usize, words: &mut [[u8; 4]]);
 
     /// `q . k` for `H` times 16 positions of a block's keys, from position `16 * half` on.
     fn scores<I: Isa, const H: usize, const N: usize>(
@@ -27,12 +27,9 @@ pub(crate) trait KvLanes: 'static {
         queries: &[[[u8; 4]; N]],
     ) -> [[I::F32; N]; H];
 
-    /// f32 that hold a block's rounded probabilities.
-    const BLOCK_P: usize = BLOCK_TOKENS;
-
-    /// Makes of probabilities what [`KvLanes::add_values`] wants of them, in place.
+    /// Makes of a query's probabilities of a block what [`KvLanes::add_values`] wants of them, in place.
     #[inline(always)]
-    fn round(_: &mut [f32]) {}
+    fn round(_: &mut [f32; BLOCK_TOKENS]) {}
 
     /// Adds `p V` to the sums of `P` times 16 dimensions, from dimension `16 * part` (`part` even) on: the positions of a
     /// block ascending by pairs, the odd one first. `p` are the block's rounded probabilities.
@@ -40,10 +37,13 @@ pub(crate) trait KvLanes: 'static {
         isa: I,
         values: Values<'_>,
         part: usize,
-        p: [&[f32]; N],
+        p: &BlockProbabilities<N>,
         sums: &mut [[I::F32; N]; P],
     );
 }
+
+/// Probabilities of a block's positions, for `N` queries.
+pub(crate) type BlockProbabilities<const N: usize> = [[f32; BLOCK_TOKENS]; N];
 
 /// A block's values of one head.
 #[derive(Clone, Copy)]
@@ -109,7 +109,7 @@ impl<W: Widened> KvLanes for W {
     }
 
     #[inline(always)]
-    fn code_query(query: &[f32], stride: usize, words: &mut [[u8; 4]]) {
+    fn code_query<I: Isa>(_: I, query: &[f32], stride: usize, words: &mut [[u8; 4]]) {
         for (word, q) in words.iter_mut().step_by(stride).zip(query.iter().chain(&[0.0])) {
             *word = q.to_le_bytes();
         }
@@ -124,13 +124,20 @@ impl<W: Widened> KvLanes for W {
     ) -> [[I::F32; N]; H] {
         let mut sums = [[isa.splat(0.0); N]; H];
         for (pair, q) in queries.as_chunks::<2>().0.iter().enumerate() {
+            let mut keys_of = [(isa.splat(0.0), isa.splat(0.0)); H];
             for h in 0..H {
-                let (even, odd) = W::key_pair(isa, keys, pair, half + h);
-                for n in 0..N {
-                    sums[h][n] = isa.fma(odd, splat(isa, q[1][n]), sums[h][n]);
+                keys_of[h] = W::key_pair(isa, keys, pair, half + h);
+            }
+            for n in 0..N {
+                let q = splat(isa, q[1][n]);
+                for h in 0..H {
+                    sums[h][n] = isa.fma(keys_of[h].1, q, sums[h][n]);
                 }
-                for n in 0..N {
-                    sums[h][n] = isa.fma(even, splat(isa, q[0][n]), sums[h][n]);
+            }
+            for n in 0..N {
+                let q = splat(isa, q[0][n]);
+                for h in 0..H {
+                    sums[h][n] = isa.fma(keys_of[h].0, q, sums[h][n]);
                 }
             }
         }
@@ -142,18 +149,24 @@ impl<W: Widened> KvLanes for W {
         isa: I,
         values: Values<'_>,
         part: usize,
-        p: [&[f32]; N],
+        p: &BlockProbabilities<N>,
         sums: &mut [[I::F32; N]; P],
     ) {
-        let p = p.map(|p| p.as_chunks::<2>().0);
-        for pair in 0..values.pairs {
+        for pair in 0..values.pairs.min(BLOCK_TOKENS / 2) {
+            let mut values_of = [(isa.splat(0.0), isa.splat(0.0)); P];
             for i in 0..P {
-                let (even, odd) = W::value_pair(isa, values, pair, part + i);
-                for n in 0..N {
-                    sums[i][n] = isa.fma(odd, isa.splat(p[n][pair][1]), sums[i][n]);
+                values_of[i] = W::value_pair(isa, values, pair, part + i);
+            }
+            for n in 0..N {
+                let p = isa.splat(p[n][2 * pair + 1]);
+                for i in 0..P {
+                    sums[i][n] = isa.fma(values_of[i].1, p, sums[i][n]);
                 }
-                for n in 0..N {
-                    sums[i][n] = isa.fma(even, isa.splat(p[n][pair][0]), sums[i][n]);
+            }
+            for n in 0..N {
+                let p = isa.splat(p[n][2 * pair]);
+                for i in 0..P {
+                    sums[i][n] = isa.fma(values_of[i].0, p, sums[i][n]);
                 }
             }
         }
@@ -161,14 +174,12 @@ impl<W: Widened> KvLanes for W {
 }
 
 impl KvLanes for Bf16PairLanes {
-    const BLOCK_P: usize = BLOCK_TOKENS / 2;
-
     fn query_rows(head_dim: usize) -> usize {
         head_dim.div_ceil(2)
     }
 
     #[inline(always)]
-    fn code_query(query: &[f32], stride: usize, words: &mut [[u8; 4]]) {
+    fn code_query<I: Isa>(_: I, query: &[f32], stride: usize, words: &mut [[u8; 4]]) {
         for (word, pair) in words.iter_mut().step_by(stride).zip(query.chunks(2)) {
             *word = bf16_word(pair[0], pair.get(1).copied().unwrap_or(0.0)).to_le_bytes();
         }
@@ -183,10 +194,10 @@ impl KvLanes for Bf16PairLanes {
     ) -> [[I::F32; N]; H] {
         let mut sums = [[isa.splat(0.0); N]; H];
         for (lines, q) in keys.as_chunks::<64>().0.as_chunks::<2>().0.iter().zip(queries) {
-            for h in 0..H {
-                let keys = isa.load_words(&lines[half + h]);
-                for n in 0..N {
-                    sums[h][n] = isa.bf16_dot(sums[h][n], keys, splat_word(isa, q[n]));
+            for n in 0..N {
+                let q = splat_word(isa, q[n]);
+                for h in 0..H {
+                    sums[h][n] = isa.bf16_dot(sums[h][n], isa.load_words(&lines[half + h]), q);
                 }
             }
         }
@@ -195,8 +206,8 @@ impl KvLanes for Bf16PairLanes {
 
     /// Two probabilities become one word: the first half of `p` holds all of them.
     #[inline(always)]
-    fn round(p: &mut [f32]) {
-        for pair in 0..p.len() / 2 {
+    fn round(p: &mut [f32; BLOCK_TOKENS]) {
+        for pair in 0..BLOCK_TOKENS / 2 {
             p[pair] = f32::from_bits(bf16_word(p[2 * pair], p[2 * pair + 1]));
         }
     }
@@ -206,18 +217,42 @@ impl KvLanes for Bf16PairLanes {
         isa: I,
         values: Values<'_>,
         part: usize,
-        p: [&[f32]; N],
+        p: &BlockProbabilities<N>,
         sums: &mut [[I::F32; N]; P],
     ) {
         let lines = values.bytes.as_chunks::<64>().0;
-        for pair in 0..values.pairs {
-            for i in 0..P {
-                let words = isa.load_words(&lines[pair * values.parts + part + i]);
-                for n in 0..N {
-                    let p = isa.splat_word(p[n][pair].to_bits().cast_signed());
-                    sums[i][n] = isa.bf16_dot(sums[i][n], words, p);
+        for pair in 0..values.pairs.min(BLOCK_TOKENS / 2) {
+            let words = &lines[pair * values.parts + part..][..P];
+            for n in 0..N {
+                let p = isa.splat_word(p[n][pair].to_bits().cast_signed());
+                for i in 0..P {
+                    sums[i][n] = isa.bf16_dot(sums[i][n], isa.load_words(&words[i]), p);
                 }
             }
+        }
+    }
+}
+
+/// Parts of 16 dimensions that share a scale.
+const PARTS: usize = 2;
+
+/// Adds one position's codes of a group, times their scaled probabilities.
+#[inline(always)]
+fn add_position<I: Isa, const N: usize>(
+    isa: I,
+    codes: &[[u8; LANES]],
+    p: &BlockProbabilities<N>,
+    position: usize,
+    sums: &mut [[I::F32; N]; PARTS],
+) {
+    let mut values = [isa.splat(0.0); PARTS];
+    for i in 0..PARTS {
+        values[i] = isa.to_f32(isa.load_i8(&codes[i]));
+    }
+    for n in 0..N {
+        let p = isa.splat(p[n][position]);
+        for i in 0..PARTS {
+            sums[i][n] = isa.fma(values[i], p, sums[i][n]);
         }
     }
 }
@@ -234,8 +269,8 @@ impl KvLanes for Q8Lanes {
     }
 
     #[inline(always)]
-    fn code_query(query: &[f32], stride: usize, words: &mut [[u8; 4]]) {
-        code_s8(query, stride, words);
+    fn code_query<I: Isa>(isa: I, query: &[f32], stride: usize, words: &mut [[u8; 4]]) {
+        code_s8(isa, query, stride, words);
     }
 
     #[inline(always)]
@@ -264,32 +299,26 @@ impl KvLanes for Q8Lanes {
         isa: I,
         values: Values<'_>,
         part: usize,
-        p: [&[f32]; N],
+        p: &BlockProbabilities<N>,
         sums: &mut [[I::F32; N]; P],
     ) {
-        let (scales, codes) = values.bytes.split_at(values.parts / 2 * 64);
-        let scales = scales.as_chunks::<64>().0[part / 2].as_chunks::<32>().0;
-        let mut scaled = [[[0.0f32; LANES]; BLOCK_TOKENS / LANES]; N];
-        for n in 0..N {
-            for (half, scaled) in scaled[n].iter_mut().enumerate() {
-                let p = isa.load(&p[n].as_chunks().0[half]);
-                isa.store(scaled, isa.mul(p, isa.load_f16(&scales[half])));
-            }
-        }
+        let (scales, codes) = values.bytes.split_at(values.parts / PARTS * 64);
         let codes = codes.as_chunks::<LANES>().0;
-        for pair in 0..values.pairs {
-            for i in 0..P {
-                let at = 2 * pair * values.parts + part + i;
-                let even = isa.to_f32(isa.load_i8(&codes[at]));
-                let odd = isa.to_f32(isa.load_i8(&codes[at + values.parts]));
-                for n in 0..N {
-                    let p = scaled[n].as_flattened()[2 * pair + 1];
-                    sums[i][n] = isa.fma(odd, isa.splat(p), sums[i][n]);
+        for (g, sums) in sums.as_chunks_mut::<PARTS>().0.iter_mut().enumerate() {
+            let part = part + g * PARTS;
+            let scales = scales.as_chunks::<64>().0[part / PARTS].as_chunks::<32>().0;
+            let mut scaled = [[0.0f32; BLOCK_TOKENS]; N];
+            for n in 0..N {
+                for (half, scaled) in scaled[n].as_chunks_mut().0.iter_mut().enumerate() {
+                    let p = isa.load(&p[n].as_chunks().0[half]);
+                    isa.store(scaled, isa.mul(p, isa.load_f16(&scales[half])));
                 }
-                for n in 0..N {
-                    let p = scaled[n].as_flattened()[2 * pair];
-                    sums[i][n] = isa.fma(even, isa.splat(p), sums[i][n]);
-                }
+            }
+            for pair in 0..values.pairs.min(BLOCK_TOKENS / 2) {
+                let even = &codes[2 * pair * values.parts + part..][..PARTS];
+                let odd = &codes[(2 * pair + 1) * values.parts + part..][..PARTS];
+                add_position(isa, odd, &scaled, 2 * pair + 1, sums);
+                add_position(isa, even, &scaled, 2 * pair, sums);
             }
         }
     }

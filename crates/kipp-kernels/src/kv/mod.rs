@@ -15,11 +15,12 @@
 
 mod lanes;
 
+pub(crate) use lanes::BlockProbabilities;
 pub(crate) use lanes::{Bf16Lanes, Bf16PairLanes, F32Lanes, KvLanes, Q8Lanes, Values};
 
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_bf16};
-use crate::isa::LANES;
-use crate::schemes::{WeightScheme, q8_0};
+use crate::isa::{Isa, LANES};
+use crate::schemes::q8_0;
 
 /// Dimensions that share a scale, and that values are padded to.
 const GROUP_DIMS: usize = 32;
@@ -115,7 +116,7 @@ impl KvLayout {
     /// # Panics
     /// If a length is not the layout's or a slot is outside the block.
     #[inline(always)]
-    pub fn write_slots(&self, block: &mut [u8], slot: usize, k: &[f32], v: &[f32]) {
+    pub fn write_slots<I: Isa>(&self, isa: I, block: &mut [u8], slot: usize, k: &[f32], v: &[f32]) {
         let width = self.n_kv_heads * self.head_dim;
         let positions = k.len().checked_div(width).unwrap_or(0);
         self.check(block.len(), slot + positions.saturating_sub(1), k.len(), v.len(), positions);
@@ -124,6 +125,7 @@ impl KvLayout {
             for position in 0..positions {
                 let at = position * width + head * self.head_dim;
                 self.write_head(
+                    isa,
                     keys,
                     values,
                     slot + position,
@@ -136,7 +138,15 @@ impl KvLayout {
 
     /// One head of one position.
     #[inline(always)]
-    fn write_head(&self, keys: &mut [u8], values: &mut [u8], slot: usize, k: &[f32], v: &[f32]) {
+    fn write_head<I: Isa>(
+        &self,
+        isa: I,
+        keys: &mut [u8],
+        values: &mut [u8],
+        slot: usize,
+        k: &[f32],
+        v: &[f32],
+    ) {
         let value_dim = self.value_dim();
         match self.scheme {
             KvScheme::F32 => {
@@ -161,7 +171,7 @@ impl KvLayout {
                 let (k_scales, k_codes) = keys.split_at_mut(self.groups() * BLOCK_TOKENS * 2);
                 let (v_scales, v_codes) = values.split_at_mut(self.groups() * BLOCK_TOKENS * 2);
                 for (g, (k, v)) in k.chunks(GROUP_DIMS).zip(v.chunks(GROUP_DIMS)).enumerate() {
-                    let (k, v) = (q8_group(k), q8_group(v));
+                    let (k, v) = (q8_group(isa, k), q8_group(isa, v));
                     *number(k_scales, g * BLOCK_TOKENS + slot) = k.d;
                     *number(v_scales, g * BLOCK_TOKENS + slot) = v.d;
                     for (j, codes) in k.codes.as_chunks::<4>().0.iter().enumerate() {
@@ -237,20 +247,39 @@ fn number<const N: usize>(bytes: &mut [u8], at: usize) -> &mut [u8; N] {
     &mut bytes.as_chunks_mut().0[at]
 }
 
-/// Up to 32 values as one group of q8_0, the missing ones zero. Values that are not finite give a scale that is not, so
-/// that they show in every result.
+/// Up to 32 values as one group of q8_0, the missing ones zero: the scheme's own encoding, in lanes. Values that are not
+/// finite give a scale that is not, so that they show in every result.
 #[inline(always)]
-fn q8_group(values: &[f32]) -> q8_0::Group {
+fn q8_group<I: Isa>(isa: I, values: &[f32]) -> q8_0::Group {
     let mut padded = [0.0; GROUP_DIMS];
     padded[..values.len()].copy_from_slice(values);
-    let finite = padded.iter().all(|v| v.is_finite());
-    let infinite = q8_0::Group { d: [0, 0x7c], codes: [1; GROUP_DIMS] };
-    q8_0::Q8_0::encode(&padded).filter(|_| finite).unwrap_or(infinite)
+    let halves = padded.as_chunks().0;
+    let (low, high) = (isa.load(&halves[0]), isa.load(&halves[1]));
+    let magnitude = isa.splat_word(i32::MAX);
+    let largest =
+        isa.max_words(isa.and(isa.as_words(low), magnitude), isa.and(isa.as_words(high), magnitude));
+    let largest = f32::from_bits(isa.reduce_max_words(largest).cast_unsigned());
+    if !largest.is_finite() {
+        return q8_0::Group { d: [0, 0x7c], codes: [1; GROUP_DIMS] };
+    }
+    let bits = q8_0::scale_bits(largest);
+    let d = f16_to_f32(bits);
+    let mut codes = [0; GROUP_DIMS];
+    if d != 0.0 {
+        // Adding 1.5 * 2^23 rounds to nearest even and leaves the code in the lowest byte.
+        let (d, bound, round) = (isa.splat(d), isa.splat(127.0), isa.splat(12_582_912.0));
+        for (half, codes) in [low, high].iter().zip(codes.as_chunks_mut::<LANES>().0) {
+            let v = isa.min(isa.max(isa.div(*half, d), isa.sub(isa.splat(0.0), bound)), bound);
+            *codes = isa.low_bytes(isa.as_words(isa.add(v, round)));
+        }
+    }
+    q8_0::Group { d: bits.to_le_bytes(), codes }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::scalar::Scalar;
 
     #[test]
     fn every_slot_comes_back_and_touches_no_other() {
@@ -267,7 +296,7 @@ mod tests {
                 };
                 let row = |slot, salt| (0..width).map(|i| number(slot, i, salt)).collect::<Vec<_>>();
                 for slot in 0..BLOCK_TOKENS {
-                    layout.write_slots(&mut block, slot, &row(slot, 0), &row(slot, 91));
+                    layout.write_slots(Scalar, &mut block, slot, &row(slot, 0), &row(slot, 91));
                 }
                 let (mut k, mut v) = (vec![0.0; width], vec![0.0; width]);
                 for slot in (0..BLOCK_TOKENS).rev() {

@@ -25,6 +25,11 @@ pub struct Group {
 
 const _: () = assert!(size_of::<Group>() == 34);
 
+/// The f16 scale of a group whose largest magnitude is given.
+pub(crate) fn scale_bits(largest: f32) -> u16 {
+    finite_f16(largest / 127.0)
+}
+
 impl WeightScheme for Q8_0 {
     const NAME: &'static str = "q8_0";
     const GGML_TYPE: u32 = 8;
@@ -48,7 +53,7 @@ impl WeightScheme for Q8_0 {
     /// beyond f16 becomes 65,504 and the codes saturate.
     fn encode(values: &[f32]) -> Option<Group> {
         let largest = values.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-        let bits = finite_f16(largest / 127.0);
+        let bits = scale_bits(largest);
         let d = f16_to_f32(bits);
         let mut group = Group { d: bits.to_le_bytes(), codes: [0; 32] };
         if d != 0.0 {
