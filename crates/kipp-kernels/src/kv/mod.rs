@@ -290,7 +290,7 @@ mod tests {
                 let width = n_kv_heads * head_dim;
                 let mut block = vec![0; layout.block_bytes()];
                 // Integers under 128 are exact in every scheme, with a group's largest at 127.
-                let number = |slot: usize, i: usize, salt: usize| match i % 32 {
+                let number = |slot: usize, i: usize, salt: usize| match i % head_dim % 32 {
                     0 => 127.0,
                     _ => ((slot * 7 + i * 3 + salt) % 255) as f32 - 127.0,
                 };
