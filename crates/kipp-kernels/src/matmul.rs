@@ -3,11 +3,12 @@
 //! ```text
 //! for each stretch of tokens whose coded input fits in half of the L2 cache:
 //!     for each panel of 16 rows:                        the panel leaves memory once
-//!         for each tile of N tokens of the stretch:
-//!             sums[N] = 0                               16 rows in lanes, N tokens in registers
-//!             for each block of columns, ascending:     one weight vector serves N tokens
-//!                 sums[t] += weights * x[t]
-//!             store sums
+//!         for each stretch of columns, ascending:       its weights stay in the L1 cache
+//!             for each tile of N tokens of the stretch:
+//!                 load sums[N], or zero                 16 rows in lanes, N tokens in registers
+//!                 for each block of columns, ascending: one weight vector serves N tokens
+//!                     sums[t] += weights * x[t]
+//!                 store sums                            to the output and back: exact
 //! ```
 //!
 //! Nothing is ever added across lanes and each (row, token) has one chain of additions, in an order that depends on K
@@ -16,15 +17,19 @@
 
 use std::ops::Range;
 
-use crate::activations::{CodedLayout, DECODED_TOKENS, GROUP_COLS, GROUP_ROWS, Words};
+use crate::activations::{CodedLayout, DECODED_TOKENS, GROUP_COLS, GROUP_ROWS, PADDED_COLS, Words};
 use crate::columns::Columns;
 use crate::isa::Isa;
 use crate::schemes::{Scheme, SchemeVisitor, WeightScheme};
-use crate::tile::{PANEL_ROWS, TileKind, Tiles, splat, splat_word};
+use crate::tile::{MAX_BLOCK_COLS, PANEL_ROWS, TileKind, Tiles, splat, splat_word};
 
 /// Bytes of coded input that a part of a matrix is multiplied with before the next are taken: half of the smallest L2
 /// cache that matters (1 MiB, Zen 4), the other half being for the part's panels.
 const STRETCH_BYTES: usize = 512 << 10;
+
+/// Bytes of a panel and of a tile's coded input that are multiplied at once where many tokens meet a panel, so that the
+/// panel's stay in the L1 cache: the smallest that matters is 32 KiB.
+const L1_BYTES: usize = 32 << 10;
 
 /// Multiplies the rows of `panels` with all coded tokens. `out` is `[tokens, rows of those panels]`.
 pub(crate) fn matmul<I: Isa>(
@@ -115,82 +120,139 @@ impl<I: Isa> Product<'_, I> {
     /// `R` panels times the tokens of some blocks.
     #[inline(always)]
     fn panels<T: TileKind, P: Inner<I, T>, const R: usize>(&mut self, first: usize, blocks: Range<usize>) {
-        let bytes = &self.bytes[first * self.panel_bytes..];
-        let panels: [&[u8]; R] = std::array::from_fn(|r| &bytes[r * self.panel_bytes..][..self.panel_bytes]);
-        let ahead = Ahead::of(self.layout.tokens(), self.panel_bytes);
-        let last = (blocks.end * self.layout.coding().tile_tokens).min(self.layout.tokens());
-        let largest = const { P::LARGEST };
-        for tile in self.layout.tiles(blocks) {
-            let ahead = ahead.bytes(tile.end == last);
-            let small = R > 1;
-            match tile.len() {
-                24 if largest >= 24 && !small => self.tile::<T, P, R, 24>(panels, tile.start, ahead, first),
-                12 if largest >= 12 && !small => self.tile::<T, P, R, 12>(panels, tile.start, ahead, first),
-                8 if largest >= 8 && !small => self.tile::<T, P, R, 8>(panels, tile.start, ahead, first),
-                6 if largest >= 6 && !small => self.tile::<T, P, R, 6>(panels, tile.start, ahead, first),
-                4 => self.tile::<T, P, R, 4>(panels, tile.start, ahead, first),
-                2 => self.tile::<T, P, R, 2>(panels, tile.start, ahead, first),
-                1 => self.tile::<T, P, R, 1>(panels, tile.start, ahead, first),
-                tokens => unreachable!("a tile of {tokens} tokens"),
+        let tiles = self.layout.tiles(blocks.clone()).count();
+        let cols = self.layout.padded_cols();
+        let stretch = if tiles > 2 { self.l1_cols() } else { cols };
+        for start in (0..cols).step_by(stretch) {
+            let cols = start..cols.min(start + stretch);
+            for (turn, tile) in self.layout.tiles(blocks.clone()).enumerate() {
+                let ahead = Ahead::of(self.layout.tokens(), self.panel_bytes, turn, tiles);
+                self.tile_of::<T, P, R>(first, tile, cols.clone(), ahead);
             }
         }
     }
 
-    /// One register tile: `R` panels x `N` tokens from `token` on.
+    /// Columns whose weights and coded input fill the L1 cache: whole blocks of every kind.
+    fn l1_cols(&self) -> usize {
+        let tile_bytes = self.layout.block_bytes() + self.panel_bytes;
+        (L1_BYTES * self.layout.padded_cols() / tile_bytes / MAX_BLOCK_COLS).max(1) * MAX_BLOCK_COLS
+    }
+
     #[inline(always)]
-    fn tile<T: TileKind, P: Inner<I, T>, const R: usize, const N: usize>(
+    fn tile_of<T: TileKind, P: Inner<I, T>, const R: usize>(
         &mut self,
-        panels: [&[u8]; R],
-        token: usize,
-        ahead: usize,
         panel: usize,
+        tokens: Range<usize>,
+        cols: Range<usize>,
+        ahead: Ahead,
     ) {
-        let bytes = self.layout.token_bytes();
-        let x = self.coded[token * bytes..(token + N) * bytes].as_chunks::<4>().0.as_chunks::<N>().0;
-        let sums: [[I::F32; N]; R] = P::sums(self.isa, panels, x, ahead);
-        for t in 0..N {
-            let row = &mut self.out.row_mut(token + t)[panel * PANEL_ROWS..];
-            for r in 0..R {
-                let row = &mut row[(r * PANEL_ROWS)..];
-                match row.first_chunk_mut() {
-                    Some(full) => self.isa.store(full, sums[r][t]),
-                    None => self.isa.store_partial(row, sums[r][t]),
+        let (largest, small) = (const { P::LARGEST }, R > 1);
+        let at = At { panel, token: tokens.start, cols, ahead };
+        match tokens.len() {
+            24 if largest >= 24 && !small => self.tile::<T, P, R, 24>(at),
+            12 if largest >= 12 && !small => self.tile::<T, P, R, 12>(at),
+            8 if largest >= 8 && !small => self.tile::<T, P, R, 8>(at),
+            6 if largest >= 6 && !small => self.tile::<T, P, R, 6>(at),
+            4 => self.tile::<T, P, R, 4>(at),
+            2 => self.tile::<T, P, R, 2>(at),
+            1 => self.tile::<T, P, R, 1>(at),
+            tokens => unreachable!("a tile of {tokens} tokens"),
+        }
+    }
+
+    /// One register tile: `R` panels x `N` tokens over some columns.
+    #[inline(always)]
+    fn tile<T: TileKind, P: Inner<I, T>, const R: usize, const N: usize>(&mut self, at: At) {
+        let At { panel, token, cols, ahead } = at;
+        let all_cols = self.layout.padded_cols();
+        let of_panel = |col: usize| col / T::BLOCK_COLS * T::BLOCK_BYTES;
+        let end = of_panel(cols.end).min(self.panel_bytes);
+        let panels: [&[u8]; R] = std::array::from_fn(
+            #[inline(always)]
+            |r| &self.bytes[(panel + r) * self.panel_bytes..][of_panel(cols.start)..end],
+        );
+        let tile_bytes = N * self.layout.token_bytes();
+        let of_tile = |col: usize| tile_bytes / PADDED_COLS * col / all_cols * PADDED_COLS;
+        let x = &self.coded[token * self.layout.token_bytes()..][of_tile(cols.start)..of_tile(cols.end)];
+        let x = x.as_chunks::<4>().0.as_chunks::<N>().0;
+        // Through a buffer of whole lanes: loops over the output's rows, in which tails are told apart, would keep the sums
+        // themselves in memory.
+        let mut lanes = [[[0.0; PANEL_ROWS]; N]; R];
+        if cols.start > 0 {
+            for t in 0..N {
+                let row = &self.out.row_mut(token + t)[panel * PANEL_ROWS..];
+                for (lanes, row) in lanes.iter_mut().zip(row.chunks(PANEL_ROWS)) {
+                    lanes[t][..row.len()].copy_from_slice(row);
                 }
             }
         }
+        let mut sums = [[self.isa.splat(0.0); N]; R];
+        for r in 0..R {
+            for t in 0..N {
+                sums[r][t] = self.isa.load(&lanes[r][t]);
+            }
+        }
+        let sums = P::add::<R, N>(self.isa, panels, x, ahead, sums);
+        for r in 0..R {
+            for t in 0..N {
+                self.isa.store(&mut lanes[r][t], sums[r][t]);
+            }
+        }
+        for t in 0..N {
+            let row = &mut self.out.row_mut(token + t)[panel * PANEL_ROWS..];
+            for (lanes, row) in lanes.iter().zip(row.chunks_mut(PANEL_ROWS)) {
+                row.copy_from_slice(&lanes[t][..row.len()]);
+            }
+        }
     }
+}
+
+/// Where a register tile lies.
+struct At {
+    /// The first of its panels.
+    panel: usize,
+    /// The first of its tokens.
+    token: usize,
+    cols: Range<usize>,
+    ahead: Ahead,
 }
 
 /// Tokens up to which two panels at once are multiplied where a chain of additions would be the limit.
 const TWO_CHAIN_TOKENS: usize = 4;
 
-/// How far ahead of their use a panel's bytes are asked for.
+/// Which blocks of a panel ask for bytes ahead of their use, and how far ahead: the next panel, if a panel is multiplied
+/// several times, each time asking for its share.
 #[derive(Clone, Copy)]
-enum Ahead {
-    /// The hardware's own prefetching does better.
-    No,
-    /// So many bytes, which reach into the next panel.
-    Bytes(usize),
-    /// The next panel, while the last tokens are multiplied: until then the caches hold this one.
-    NextPanel(usize),
+struct Ahead {
+    bytes: usize,
+    /// Blocks until the next one that asks.
+    wait: usize,
+    /// Of so many blocks one asks.
+    every: usize,
 }
 
 impl Ahead {
-    fn of(tokens: usize, panel_bytes: usize) -> Ahead {
-        match tokens {
-            1 => Ahead::Bytes(1 << 10),
-            2..=4 => Ahead::No,
-            5..=12 => Ahead::Bytes(8 << 10),
-            _ => Ahead::NextPanel(panel_bytes),
-        }
+    /// For the `turn`-th of so many tiles that are multiplied with one panel.
+    fn of(tokens: usize, panel_bytes: usize, turn: usize, tiles: usize) -> Ahead {
+        let (bytes, wait, every) = match tokens {
+            1 => (1 << 10, 0, 1),
+            2..=4 => (0, usize::MAX, 1),
+            5..=12 => (8 << 10, 0, 1),
+            _ => (panel_bytes, turn, tiles),
+        };
+        Ahead { bytes, wait, every }
     }
 
-    /// The distance for a tile; zero for none.
-    fn bytes(self, last: bool) -> usize {
-        match self {
-            Ahead::Bytes(bytes) => bytes,
-            Ahead::NextPanel(bytes) if last => bytes,
-            Ahead::No | Ahead::NextPanel(_) => 0,
+    /// Asks, if it is this block's turn.
+    #[inline(always)]
+    fn prefetch<I: Isa>(&mut self, isa: I, block: &[u8]) {
+        if self.wait > 0 {
+            self.wait -= 1;
+            return;
+        }
+        self.wait = self.every - 1;
+        for line in (0..block.len()).step_by(64) {
+            isa.prefetch(block, self.bytes + line);
         }
     }
 }
@@ -202,23 +264,14 @@ trait Inner<I: Isa, T: TileKind> {
     /// Whether one token is bound by its chain of additions.
     const TWO_CHAINS: bool;
 
-    /// The sums of `R` panels (all their blocks) and `N` tokens, `x` being the rows of their tile.
-    fn sums<const R: usize, const N: usize>(
+    /// Adds the products of some blocks of `R` panels with `N` tokens, `x` being the rows of their tile that meet them.
+    fn add<const R: usize, const N: usize>(
         isa: I,
         panels: [&[u8]; R],
         x: &[[[u8; 4]; N]],
-        ahead: usize,
+        ahead: Ahead,
+        sums: [[I::F32; N]; R],
     ) -> [[I::F32; N]; R];
-}
-
-/// Asks for what lies `ahead` bytes after a block, if anything.
-#[inline(always)]
-fn prefetch<I: Isa>(isa: I, block: &[u8], ahead: usize) {
-    if ahead > 0 {
-        for line in (0..block.len()).step_by(64) {
-            isa.prefetch(block, ahead + line);
-        }
-    }
 }
 
 /// Floats: one chain of fused multiply-adds a (row, token), pairs of columns ascending, odd before even.
@@ -229,18 +282,18 @@ impl<I: Isa, T: TileKind> Inner<I, T> for Floats {
     const TWO_CHAINS: bool = !T::CODED;
 
     #[inline(always)]
-    fn sums<const R: usize, const N: usize>(
+    fn add<const R: usize, const N: usize>(
         isa: I,
         panels: [&[u8]; R],
         x: &[[[u8; 4]; N]],
-        ahead: usize,
+        mut ahead: Ahead,
+        mut sums: [[I::F32; N]; R],
     ) -> [[I::F32; N]; R] {
-        let mut sums = [[isa.splat(0.0); N]; R];
         let mut blocks = panels.map(|panel| panel.chunks_exact(T::BLOCK_BYTES));
         for x in x.chunks_exact(T::BLOCK_COLS) {
             for (sums, blocks) in sums.iter_mut().zip(&mut blocks) {
                 let Some(block) = blocks.next() else { break };
-                prefetch(isa, block, ahead);
+                ahead.prefetch(isa, block);
                 T::pairs(
                     isa,
                     block,
@@ -268,18 +321,18 @@ impl<I: Isa, T: TileKind> Inner<I, T> for Pairs {
     const TWO_CHAINS: bool = true;
 
     #[inline(always)]
-    fn sums<const R: usize, const N: usize>(
+    fn add<const R: usize, const N: usize>(
         isa: I,
         panels: [&[u8]; R],
         x: &[[[u8; 4]; N]],
-        ahead: usize,
+        mut ahead: Ahead,
+        mut sums: [[I::F32; N]; R],
     ) -> [[I::F32; N]; R] {
-        let mut sums = [[isa.splat(0.0); N]; R];
         let mut lines = panels.map(|panel| panel.as_chunks::<64>().0.iter());
         for x in x {
             for (sums, lines) in sums.iter_mut().zip(&mut lines) {
                 let Some(line) = lines.next() else { break };
-                prefetch(isa, line, ahead);
+                ahead.prefetch(isa, line);
                 let weights = isa.load_words(line);
                 for t in 0..N {
                     sums[t] = isa.bf16_dot(sums[t], weights, splat_word(isa, x[t]));
@@ -298,18 +351,18 @@ impl<I: Isa, T: TileKind> Inner<I, T> for Codes {
     const TWO_CHAINS: bool = false;
 
     #[inline(always)]
-    fn sums<const R: usize, const N: usize>(
+    fn add<const R: usize, const N: usize>(
         isa: I,
         panels: [&[u8]; R],
         x: &[[[u8; 4]; N]],
-        ahead: usize,
+        mut ahead: Ahead,
+        mut sums: [[I::F32; N]; R],
     ) -> [[I::F32; N]; R] {
-        let mut sums = [[isa.splat(0.0); N]; R];
         let mut blocks = panels.map(|panel| panel.chunks_exact(T::BLOCK_BYTES));
         for x in x.as_chunks::<GROUP_ROWS>().0.chunks_exact(T::BLOCK_COLS / GROUP_COLS) {
             for (sums, blocks) in sums.iter_mut().zip(&mut blocks) {
                 let Some(block) = blocks.next() else { break };
-                prefetch(isa, block, ahead);
+                ahead.prefetch(isa, block);
                 T::dot(isa, block, x, sums);
             }
         }

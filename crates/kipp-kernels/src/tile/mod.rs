@@ -28,6 +28,9 @@ use crate::schemes::{Scheme, SchemeVisitor, WeightScheme, groups};
 /// Rows of a panel: the lanes of a vector.
 pub const PANEL_ROWS: usize = LANES;
 
+/// The columns of the widest block, a multiple of those of all others.
+pub(crate) const MAX_BLOCK_COLS: usize = 256;
+
 /// The most groups that a block has of one row.
 const MAX_BLOCK_GROUPS: usize = 2;
 

@@ -14,6 +14,11 @@ use crate::backend::{BackendError, Product};
 /// Parts that each thread gets of a product, so that one that is disturbed does not keep the others waiting.
 const PARTS_A_THREAD: usize = 16;
 
+/// Panels that a part has at least where many tokens are multiplied: each reads all of the coded input, which does not
+/// fit in the L2 cache then.
+const PART_PANELS: usize = 8;
+const FEW_TOKENS: usize = 32;
+
 /// A matrix, re-laid once for the lanes.
 pub struct CpuMatrix {
     layout: TileLayout,
@@ -120,8 +125,10 @@ struct Part<'a> {
 }
 
 fn divide<'a>(tiles: Tiles<'a>, out: Columns<'a>, threads: usize, parts: &mut Vec<Part<'a>>) {
+    let tokens = out.rows();
     let panels = tiles.layout.panels();
-    let each = panels.div_ceil(threads * PARTS_A_THREAD).max(1);
+    let least = if tokens > FEW_TOKENS { PART_PANELS } else { 1 };
+    let each = panels.div_ceil(threads * PARTS_A_THREAD).max(least);
     let mut rest = out;
     let mut first = 0;
     while first + each < panels {
