@@ -164,15 +164,14 @@ impl<I: Isa> Product<'_, I> {
     #[inline(always)]
     fn tile<T: TileKind, P: Inner<I, T>, const R: usize, const N: usize>(&mut self, at: At) {
         let At { panel, token, cols, ahead } = at;
-        let all_cols = self.layout.padded_cols();
         let of_panel = |col: usize| col / T::BLOCK_COLS * T::BLOCK_BYTES;
         let end = of_panel(cols.end).min(self.panel_bytes);
         let panels: [&[u8]; R] = std::array::from_fn(
             #[inline(always)]
             |r| &self.bytes[(panel + r) * self.panel_bytes..][of_panel(cols.start)..end],
         );
-        let tile_bytes = N * self.layout.token_bytes();
-        let of_tile = |col: usize| tile_bytes / PADDED_COLS * col / all_cols * PADDED_COLS;
+        let padded_bytes = N * self.layout.token_bytes() / (self.layout.padded_cols() / PADDED_COLS);
+        let of_tile = |col: usize| col / PADDED_COLS * padded_bytes;
         let x = &self.coded[token * self.layout.token_bytes()..][of_tile(cols.start)..of_tile(cols.end)];
         let x = x.as_chunks::<4>().0.as_chunks::<N>().0;
         // Through a buffer of whole lanes: loops over the output's rows, in which tails are told apart, would keep the sums

@@ -243,16 +243,16 @@ fn add_position<I: Isa, const N: usize>(
     codes: &[[u8; LANES]],
     p: &BlockProbabilities<N>,
     position: usize,
-    sums: &mut [[I::F32; N]; PARTS],
+    sums: &mut [[I::F32; N]],
 ) {
     let mut values = [isa.splat(0.0); PARTS];
-    for i in 0..PARTS {
-        values[i] = isa.to_f32(isa.load_i8(&codes[i]));
+    for (value, codes) in values.iter_mut().zip(codes) {
+        *value = isa.to_f32(isa.load_i8(codes));
     }
     for n in 0..N {
         let p = isa.splat(p[n][position]);
-        for i in 0..PARTS {
-            sums[i][n] = isa.fma(values[i], p, sums[i][n]);
+        for (sums, value) in sums.iter_mut().zip(&values) {
+            sums[n] = isa.fma(*value, p, sums[n]);
         }
     }
 }
@@ -304,7 +304,8 @@ impl KvLanes for Q8Lanes {
     ) {
         let (scales, codes) = values.bytes.split_at(values.parts / PARTS * 64);
         let codes = codes.as_chunks::<LANES>().0;
-        for (g, sums) in sums.as_chunks_mut::<PARTS>().0.iter_mut().enumerate() {
+        let at_once = P.min(PARTS);
+        for (g, sums) in sums.chunks_exact_mut(at_once).enumerate() {
             let part = part + g * PARTS;
             let scales = scales.as_chunks::<64>().0[part / PARTS].as_chunks::<32>().0;
             let mut scaled = [[0.0f32; BLOCK_TOKENS]; N];
@@ -315,8 +316,8 @@ impl KvLanes for Q8Lanes {
                 }
             }
             for pair in 0..values.pairs.min(BLOCK_TOKENS / 2) {
-                let even = &codes[2 * pair * values.parts + part..][..PARTS];
-                let odd = &codes[(2 * pair + 1) * values.parts + part..][..PARTS];
+                let even = &codes[2 * pair * values.parts + part..][..at_once];
+                let odd = &codes[(2 * pair + 1) * values.parts + part..][..at_once];
                 add_position(isa, odd, &scaled, 2 * pair + 1, sums);
                 add_position(isa, even, &scaled, 2 * pair, sums);
             }
