@@ -4,6 +4,7 @@
 //! is one completion, `report` prints, and `outcome` decides the exit code.
 
 mod args;
+mod bench;
 mod convert;
 mod detokenize;
 mod generate;
@@ -67,6 +68,9 @@ enum Command {
     Perplexity(perplexity::PerplexityArgs),
     /// Write a model as a GGUF file
     Convert(convert::ConvertArgs),
+    /// Measure how fast a model is, beside what the machine can do
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +100,7 @@ fn dispatch(command: Command) -> anyhow::Result<Outcome> {
         Command::Verify(args) => verify::run(&args),
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Bench(command) => bench::run(command),
     }
 }
 
@@ -110,9 +115,16 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// All commands that people see, those below `bench` included.
+    fn commands() -> Vec<clap::Command> {
+        let cli = Cli::command();
+        let below = cli.get_subcommands().flat_map(clap::Command::get_subcommands);
+        cli.get_subcommands().chain(below).filter(|command| !command.is_hide_set()).cloned().collect()
+    }
+
     #[test]
     fn every_flag_has_its_environment_variable() {
-        for command in Cli::command().get_subcommands() {
+        for command in commands() {
             for flag in
                 command.get_arguments().filter(|arg| arg.get_long().is_some() && arg.get_id() != "help")
             {
@@ -131,7 +143,7 @@ mod tests {
     #[test]
     fn a_variable_is_a_value_or_a_switch_in_every_command() {
         let mut known = std::collections::BTreeMap::new();
-        for command in Cli::command().get_subcommands() {
+        for command in commands() {
             for argument in command.get_arguments() {
                 let Some(variable) = argument.get_env() else { continue };
                 let takes_value = argument.get_action().takes_values();

@@ -7,6 +7,7 @@ use crate::attention::{self, AttentionTask};
 use crate::columns::Columns;
 use crate::isa::{Isa, scalar::Scalar};
 use crate::kv::KvLayout;
+use crate::probe::{self, PeakLoop};
 use crate::schemes::Scheme;
 use crate::tile::Tiles;
 use crate::{elementwise, matmul};
@@ -180,6 +181,13 @@ pub trait Kernels: Send + Sync {
 
     /// Causal grouped-query attention over a paged cache.
     fn attention(&self, task: AttentionTask<'_>);
+
+    /// Runs a loop that stays in registers, with one of [`probe::CHAINS`] independent sums, and returns the
+    /// multiplications and additions done.
+    fn peak_loop(&self, which: PeakLoop, chains: usize, rounds: usize) -> u64;
+
+    /// Reads every whole line of 64 bytes, ascending, and returns a sum of them all.
+    fn read(&self, bytes: &[u8]) -> f32;
 }
 
 /// The kernels on one instruction set: the one implementation of [`Kernels`].
@@ -244,5 +252,13 @@ impl<I: Isa> Kernels for On<I> {
 
     fn attention(&self, task: AttentionTask<'_>) {
         attention::attention(self.isa, task);
+    }
+
+    fn peak_loop(&self, which: PeakLoop, chains: usize, rounds: usize) -> u64 {
+        probe::peak_loop(self.isa, which, chains, rounds)
+    }
+
+    fn read(&self, bytes: &[u8]) -> f32 {
+        probe::read(self.isa, bytes)
     }
 }

@@ -15,6 +15,7 @@ pub mod kernels;
 pub mod kv;
 pub mod math;
 mod matmul;
+pub mod probe;
 pub mod schemes;
 pub mod tile;
 

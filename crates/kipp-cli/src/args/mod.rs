@@ -10,4 +10,4 @@ pub(crate) use engine::{
     StepArgs,
 };
 pub(crate) use sampling::SamplingArgs;
-pub(crate) use value::{max_tokens, window, written_scheme};
+pub(crate) use value::{bench_runs, bench_sequences, bench_tokens, max_tokens, window, written_scheme};

@@ -50,6 +50,21 @@ pub(crate) fn max_tokens(text: &str) -> Result<usize, String> {
     whole(text, 0, usize::MAX)
 }
 
+/// Tokens of a measurement; 0 measures nothing. 2^30 is the most positions that a model file may name.
+pub(crate) fn bench_tokens(text: &str) -> Result<usize, String> {
+    whole(text, 0, 1 << 30)
+}
+
+/// Sequences of a batch: more than the longest step has rows for do not fit one.
+pub(crate) fn bench_sequences(text: &str) -> Result<usize, String> {
+    whole(text, 1, 65_536)
+}
+
+/// Runs of a measurement. A thousand take days.
+pub(crate) fn bench_runs(text: &str) -> Result<usize, String> {
+    whole(text, 1, 1000)
+}
+
 /// How many times YaRN stretches the context; the bound on the result is the model's matter.
 pub(crate) fn rope_factor(text: &str) -> Result<f64, String> {
     number(text, |v| v >= 1.0 && v.is_finite(), "finite and at least 1")

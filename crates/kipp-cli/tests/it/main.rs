@@ -2,6 +2,7 @@
 //! repository.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the whole crate is tests")]
 
+mod bench;
 mod chat;
 mod convert;
 mod interrupt;
