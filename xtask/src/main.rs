@@ -1,5 +1,5 @@
 //! `cargo xtask`: what CI runs, and all it runs. `cargo xtask ci` before every push, `cargo xtask full` for the long
-//! forms; `--only NAME` runs one step.
+//! forms; `--only NAME` runs one step. `cargo xtask versus` measures Kipp and llama.cpp in turn.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for a terminal
 
@@ -14,6 +14,7 @@ mod pool;
 mod smoke;
 mod steps;
 mod tidy;
+mod versus;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -83,12 +84,15 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    if let ["versus", rest @ ..] = &args[..] {
+        return versus::run(rest, &context(false)?);
+    }
     let (full, only) = match args[..] {
         ["ci"] => (false, None),
         ["full"] => (true, None),
         ["ci", "--only", name] => (false, Some(name)),
         ["full", "--only", name] => (true, Some(name)),
-        _ => bail!("{USAGE}"),
+        _ => bail!("{USAGE}, or {}", versus::USAGE),
     };
     let all: Vec<&Step> = CI.iter().chain(if full { FULL } else { &[] }).collect();
     let chosen: Vec<&Step> =
@@ -97,11 +101,15 @@ fn run() -> Result<()> {
         let names: Vec<&str> = all.iter().map(|step| step.name).collect();
         bail!("no such step; the steps are {}", names.join(", "));
     }
+    steps::run(&chosen, &context(full)?)
+}
+
+fn context(full: bool) -> Result<Context> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
         .canonicalize()
         .context("where is the repository?")?;
     let build_folder =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder));
-    steps::run(&chosen, &Context { root, build_folder, full })
+    Ok(Context { root, build_folder, full })
 }
