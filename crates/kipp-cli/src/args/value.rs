@@ -135,7 +135,8 @@ pub(crate) fn kernels(text: &str) -> Result<Classes, String> {
     Ok(classes)
 }
 
-fn class(name: &str) -> Result<KernelClass, String> {
+/// One kernel class.
+pub(crate) fn class(name: &str) -> Result<KernelClass, String> {
     KernelClass::from_name(name)
         .ok_or_else(|| unknown(name, KernelClass::ALL.iter().map(|class| class.name())))
 }
@@ -158,6 +159,22 @@ pub(crate) fn written_scheme(name: &str) -> Result<Scheme, String> {
         .find(|scheme| scheme.name() == name)
         .copied()
         .ok_or_else(|| unknown(name, known().map(|s| s.name())))
+}
+
+/// Weight schemes: one, or `all`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Schemes(pub(crate) &'static [Scheme]);
+
+/// A weight scheme of any kind, or `all`.
+pub(crate) fn weight_schemes(name: &str) -> Result<Schemes, String> {
+    if name == "all" {
+        return Ok(Schemes(Scheme::ALL));
+    }
+    let known = Scheme::ALL.iter().map(|scheme| scheme.name());
+    match Scheme::ALL.iter().position(|scheme| scheme.name() == name) {
+        Some(at) => Ok(Schemes(&Scheme::ALL[at..=at])),
+        None => Err(unknown(name, known.chain(["all"]))),
+    }
 }
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
@@ -214,6 +231,9 @@ mod tests {
         assert_eq!(kv("f32"), Ok(KvScheme::F32));
         assert!(kv("q3").is_err());
         assert_eq!(written_scheme("q4_0"), Ok(Scheme::Q4_0));
+        assert_eq!(weight_schemes("q4_0").map(|schemes| schemes.0), Ok(&[Scheme::Q4_0][..]));
+        assert_eq!(weight_schemes("all").map(|schemes| schemes.0), Ok(Scheme::ALL));
+        assert!(weight_schemes("q9").unwrap_err().ends_with(", all"));
         assert!(written_scheme("q6_k").is_err() && written_scheme("q9").is_err());
     }
 }

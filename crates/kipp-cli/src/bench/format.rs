@@ -3,7 +3,7 @@
 use anyhow::Context;
 use kipp::artifact::Artifact;
 
-use super::run::{CaseResult, model_line};
+use super::schedule::CaseResult;
 use super::work::{Bound, Work, bound};
 
 /// One JSON document.
@@ -26,7 +26,10 @@ pub(crate) fn table(artifact: &Artifact, results: &[CaseResult], work: &Work) ->
             format!("{:.2}", result.mad),
             format!("{:.2}", result.min),
             format!("{:.2}", result.max),
-            result.runs.len().to_string(),
+            match result.foreign_runs {
+                0 => result.runs.len().to_string(),
+                foreign => format!("{} ({foreign} foreign)", result.runs.len()),
+            },
             limit,
             format!("{:.0} %", result.share * 100.0),
         ]);
@@ -45,6 +48,11 @@ pub(crate) fn table(artifact: &Artifact, results: &[CaseResult], work: &Work) ->
 fn loop_name<'a>(result: &'a CaseResult, work: &Work) -> &'a str {
     let limits = result.runs.first().map(|run| &run.before);
     limits.and_then(|limits| work.peak(limits)).map_or("", |peak| &peak.name)
+}
+
+fn model_line(artifact: &Artifact) -> String {
+    let registered = artifact.quick_registration().as_str();
+    format!("{} ({registered}, {})", artifact.id(), artifact.scheme().name())
 }
 
 /// The table that `llama-bench` prints, with the median and its deviation where that has mean and standard deviation.

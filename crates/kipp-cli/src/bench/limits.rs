@@ -87,15 +87,26 @@ impl Prober {
 
     /// Measures all limits.
     pub(crate) fn probe(&self) -> Limits {
-        let peak = |it: &Loop| Peak {
-            name: it.which.name().to_owned(),
-            one_thread_gop_s: self.gop_s(it, 1),
-            gop_s: self.gop_s(it, self.threads),
+        // One thread first, then all of them, unless that is the same.
+        let both = |rate: &dyn Fn(usize) -> f64| match rate(1) {
+            one if self.threads == 1 => (one, one),
+            one => (one, rate(self.threads)),
         };
-        Limits {
-            read_one_thread_gb_s: self.read_gb_s(1),
-            read_gb_s: self.read_gb_s(self.threads),
-            peaks: self.loops.iter().map(peak).collect(),
+        let peak = |it: &Loop| {
+            let (one_thread_gop_s, gop_s) = both(&|threads| self.gop_s(it, threads));
+            Peak { name: it.which.name().to_owned(), one_thread_gop_s, gop_s }
+        };
+        let (read_one_thread_gb_s, read_gb_s) = both(&|threads| self.read_gb_s(threads));
+        Limits { read_one_thread_gb_s, read_gb_s, peaks: self.loops.iter().map(peak).collect() }
+    }
+
+    /// Keeps all threads busy for so long.
+    pub(crate) fn load(&self, time: Duration) {
+        let started = Instant::now();
+        while started.elapsed() < time {
+            self.loops.iter().for_each(|it| {
+                self.gop_s(it, self.threads);
+            });
         }
     }
 

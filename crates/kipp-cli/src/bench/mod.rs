@@ -1,13 +1,17 @@
 //! `kipp bench`: how fast a model is on this machine, beside what the machine can do at most.
 //!
-//! `cases` names what is measured, `sequences` evaluates it, `single` is one run in a process of its own, `run` starts
-//! those processes in turn, `limits` probes the machine between them, and `format` prints.
+//! `cases` names what is measured, `sequences` evaluates it, `single` is one run in a process of its own, `schedule` starts
+//! those processes in turn, `limits` probes the machine between them, `format` prints, and `record` keeps what counts.
+//! `kernels` measures parts of the forward pass alone.
 
 mod cases;
 mod format;
+mod kernels;
 mod limits;
 mod process;
+mod record;
 mod run;
+mod schedule;
 mod sequences;
 mod single;
 mod statistics;
@@ -21,7 +25,14 @@ use crate::outcome::Outcome;
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Measure prefill and decode of a model, each run in a process of its own
+    #[command(
+        after_help = "Every run is a process of its own with a warm-up that is not counted. limit is what the machine \
+        could do beside the\nruns: the bare read of the model's bytes for decode, a loop in registers for prefill. Without \
+        --record nothing is refused."
+    )]
     Run(Box<run::RunArgs>),
+    /// Measure products and attention alone, in every kernel class, beside the machine's limits
+    Kernels(Box<kernels::KernelsArgs>),
     /// One run of one case, for `kipp bench run`; prints its JSON
     #[command(hide = true)]
     Single(Box<single::SingleArgs>),
@@ -31,6 +42,7 @@ pub(crate) enum BenchCommand {
 pub(crate) fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
     match command {
         BenchCommand::Run(args) => run::run(&args),
+        BenchCommand::Kernels(args) => kernels::run(&args),
         BenchCommand::Single(args) => single::run(&args),
     }
 }

@@ -1,22 +1,22 @@
 //! `kipp bench run`: prefill and decode of one model. Every run is a process of its own, so that none inherits caches,
 //! threads or a clock from the one before; the limits of the machine are probed before and after each.
 
-use anyhow::Context;
-use clap::Args;
-use clap::ValueEnum;
+use anyhow::{Context, Result};
 use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args, ValueEnum};
 use kipp::artifact::Artifact;
 use kipp::backend::cpu::default_threads;
 use kipp_kernels::{KernelClass, select};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::cases::Case;
-use super::limits::{Limits, Prober};
-use super::single::{self, SingleRun};
-use super::statistics::{Summary, median};
-use super::work::{Bound, Work, bound};
-use super::{format, process};
-use crate::args::{self, AttentionArgs, BackendArgs, EMBEDDED_MODEL, StepArgs};
+use super::format;
+use super::limits::Prober;
+use super::record::{Fingerprint, Measurement, RecordArgs, Recorder};
+use super::schedule::{CaseResult, Protocol, Schedule};
+use super::single::{self, WARM_UP_STEPS};
+use super::work::Work;
+use crate::args::{self, AttentionArgs, BackendArgs, BackendName, EMBEDDED_MODEL, StepArgs};
 use crate::outcome::{Outcome, UsageError};
 use crate::{load, open, report};
 
@@ -52,46 +52,23 @@ pub(crate) struct RunArgs {
     /// Runs of each case
     #[arg(long, value_name = "N", env = "KIPP_RUNS", default_value = "5", value_parser = args::bench_runs)]
     runs: usize,
+    /// What happens before the runs [default: cool-start for a record, else nothing]
+    #[arg(long, value_enum, value_name = "NAME", env = "KIPP_PROTOCOL")]
+    protocol: Option<Protocol>,
     /// Print the results so
     #[arg(long, value_enum, value_name = "FORMAT", env = "KIPP_FORMAT", default_value = "md")]
     format: Format,
     /// The same as --format json
-    #[arg(long, env = "KIPP_JSON", value_parser = FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_JSON", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
     json: bool,
+    #[command(flatten)]
+    record: RecordArgs,
     #[command(flatten)]
     pub(crate) attention: AttentionArgs,
     #[command(flatten)]
     pub(crate) backend: BackendArgs,
     #[command(flatten)]
     pub(crate) step: StepArgs,
-}
-
-/// One case with all its runs.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct CaseResult {
-    pub(crate) name: String,
-    /// Median of the runs.
-    pub(crate) tok_s: f64,
-    pub(crate) mad: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-    /// The limit that this case is held against: bare read in GB/s for decode, peak loop in GOP/s for prefill; median of
-    /// the probes beside the runs.
-    pub(crate) limit: f64,
-    /// The part of it that the case reaches.
-    pub(crate) share: f64,
-    pub(crate) runs: Vec<MeasuredRun>,
-    #[serde(skip)]
-    pub(crate) case: Case,
-}
-
-/// A run between its probes.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct MeasuredRun {
-    #[serde(flatten)]
-    pub(crate) run: SingleRun,
-    pub(crate) before: Limits,
-    pub(crate) after: Limits,
 }
 
 impl RunArgs {
@@ -115,86 +92,101 @@ impl RunArgs {
     fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
+
+    fn protocol(&self) -> Option<Protocol> {
+        self.protocol.or(self.record.record.is_some().then_some(Protocol::CoolStart))
+    }
+
+    /// What a record says of a case beside its results.
+    fn settings(&self, case: Case) -> Value {
+        let (prompt_tokens, depth, decoded) = match case {
+            Case::Prefill { tokens } => (tokens, 0, 0),
+            Case::Decode { tokens, depth, .. } => (0, depth, tokens),
+        };
+        json!({
+            "prompt_tokens": prompt_tokens,
+            "depth_tokens": depth,
+            "generated_tokens": decoded,
+            "sequences": case.sequences(),
+            "step_tokens": self.step.step_tokens,
+            "ids": "kipp::gates::gate_tokens",
+            "sampling": "argmax of every decoded row and of the prompt's last",
+            "warm_up": match case {
+                Case::Prefill { .. } => "the same prompt once, in the same process".to_owned(),
+                Case::Decode { .. } => format!("{WARM_UP_STEPS} steps at the same depth, in the same process"),
+            },
+            "runs": self.runs,
+        })
+    }
 }
 
 /// Measures all cases and prints them.
-pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     let cases = args.cases()?;
     let artifact = open::artifact(&args.model)?;
     let context = load::spec(&artifact, &args.attention)?.context();
     for case in &cases {
         single::check_context(*case, context)?;
     }
+    let recorder = Recorder::new("bench run", &args.record, &artifact)?;
+    if let Some(refused) = recorder.as_ref().and_then(Recorder::refuses) {
+        return Ok(refused);
+    }
     let work = Work::new(&artifact, args.attention.kv, args.backend.activations);
-    let results = measure(args, &cases, &work)?;
+    let schedule = Schedule {
+        prober: &prober(&args.backend, work.step_bytes())?,
+        work: &work,
+        protocol: args.protocol(),
+        runs: args.runs,
+        repeats: recorder.is_some(),
+    };
+    let results = schedule.measure(&cases)?;
     report::text(&match args.format() {
         Format::Json => format::json(&results)?,
         Format::Md => format::table(&artifact, &results, &work),
         Format::LlamaBench => format::llama_bench(&artifact, &results),
     })?;
-    Ok(Outcome::Done)
+    recorder.map_or(Ok(Outcome::Done), |recorder| record(args, &artifact, &recorder, &results))
 }
 
-/// All runs of all cases: the cases in turn, so that a drift of the machine meets each of them.
-fn measure(args: &RunArgs, cases: &[Case], work: &Work) -> anyhow::Result<Vec<CaseResult>> {
-    let prober = prober(&args.backend, work.step_bytes())?;
-    let mut runs: Vec<Vec<MeasuredRun>> = vec![Vec::new(); cases.len()];
-    let mut before = prober.probe();
-    for turn in 1..=args.runs {
-        for (case, runs) in cases.iter().zip(&mut runs) {
-            let run = process::single(*case)?;
-            let after = prober.probe();
-            report::note(&format!("run {turn} of {}: {case} {:.2} tok/s", args.runs, run.tok_s));
-            runs.push(MeasuredRun { run, before, after: after.clone() });
-            before = after;
+/// One file a case. A refused one does not keep the others from being written.
+fn record(
+    args: &RunArgs,
+    artifact: &Artifact,
+    recorder: &Recorder<'_>,
+    results: &[CaseResult],
+) -> Result<Outcome> {
+    let fingerprint = match args.backend.backend {
+        BackendName::Oracle => None,
+        _ => {
+            let spec = load::spec(artifact, &args.attention)?;
+            let options = load::cpu_options(&args.backend)?;
+            Some(Fingerprint::measure(artifact, &spec, options, args.attention.kv)?)
+        }
+    };
+    let mut outcome = Outcome::Done;
+    for result in results {
+        let written = recorder.write(Measurement {
+            name: result.name.clone(),
+            backend: result.runs.first().map(|run| run.run.backend.clone()),
+            settings: args.settings(result.case),
+            protocol: Protocol::describe(args.protocol()),
+            results: serde_json::to_value(result).context("the result as JSON")?,
+            dispersion: Some(result.dispersion),
+            runs: Some((result.native_runs(), args.runs)),
+            fingerprint: fingerprint.clone(),
+        })?;
+        if written != Outcome::Done {
+            outcome = written;
         }
     }
-    let results = cases.iter().zip(runs).map(|(case, runs)| CaseResult::new(*case, runs, work));
-    results.collect::<Option<Vec<_>>>().context("no runs")
+    Ok(outcome)
 }
 
 /// Probes with the kernels and threads that the runs will have.
-pub(crate) fn prober(flags: &BackendArgs, bytes: f64) -> anyhow::Result<Prober> {
+fn prober(flags: &BackendArgs, bytes: f64) -> Result<Prober> {
     let options = load::cpu_options(flags)?;
     let class = options.class.unwrap_or_else(KernelClass::best);
     let kernels = select(class).with_context(|| format!("{} cannot run here", class.name()))?;
     Prober::new(kernels, options.threads.unwrap_or_else(default_threads), bytes as u64)
-}
-
-impl CaseResult {
-    fn new(case: Case, runs: Vec<MeasuredRun>, work: &Work) -> Option<CaseResult> {
-        let rates: Vec<f64> = runs.iter().map(|run| run.run.tok_s).collect();
-        let limits: Vec<f64> = runs.iter().map(|run| run.limit(case, work)).collect();
-        let Summary { median: tok_s, mad, min, max } = Summary::of(&rates)?;
-        let shares: Vec<f64> =
-            rates.iter().zip(&limits).map(|(rate, limit)| work.share(case, *rate, *limit)).collect();
-        Some(CaseResult {
-            name: case.to_string(),
-            tok_s,
-            mad,
-            min,
-            max,
-            limit: median(&limits)?,
-            share: median(&shares)?,
-            runs,
-            case,
-        })
-    }
-}
-
-impl MeasuredRun {
-    /// The limit that binds the case, as it was beside this run: the mean of before and after.
-    pub(crate) fn limit(&self, case: Case, work: &Work) -> f64 {
-        let of = |limits: &Limits| match bound(case) {
-            Bound::Memory => limits.read_gb_s,
-            Bound::Compute => work.peak(limits).map_or(f64::NAN, |peak| peak.gop_s),
-        };
-        (of(&self.before) + of(&self.after)) / 2.0
-    }
-}
-
-/// The model's name beside results.
-pub(crate) fn model_line(artifact: &Artifact) -> String {
-    let registered = artifact.quick_registration().as_str();
-    format!("{} ({registered}, {})", artifact.id(), artifact.scheme().name())
 }

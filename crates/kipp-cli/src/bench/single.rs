@@ -17,7 +17,7 @@ use crate::outcome::{Outcome, UsageError};
 use crate::{load, open, report};
 
 /// Decoded steps of the warm-up: the first one meets the output head and one row a batch for the first time.
-const WARM_UP_STEPS: usize = 2;
+pub(crate) const WARM_UP_STEPS: usize = 2;
 
 /// Flags of the hidden `kipp bench single`.
 #[derive(Args, Debug)]

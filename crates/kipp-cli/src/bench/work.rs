@@ -49,6 +49,12 @@ impl Work {
         work
     }
 
+    /// A model of so many weight bytes and operations a token, with s8 activations and no KV.
+    #[cfg(test)]
+    pub(crate) fn of_numbers(step_bytes: f64, token_operations: f64) -> Work {
+        Work { step_bytes, position_bytes: 0.0, token_operations, activations: Activations::S8 }
+    }
+
     /// Bytes of the weights that a step reads.
     pub(crate) fn step_bytes(&self) -> f64 {
         self.step_bytes

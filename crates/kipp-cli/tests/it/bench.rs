@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{json, keys, refusal, stdout};
+use crate::{code, json, keys, kipp, refusal, stderr, stdout};
 
 const QUICK: [&str; 9] = ["bench", "run", "kipp-tiny", "--runs", "2", "-p", "64", "-n", "8"];
 
@@ -57,4 +57,53 @@ fn what_cannot_be_measured_is_wrong_usage() {
     assert!(run(&["--runs", "0"]).contains("--runs"));
     assert!(run(&["--parallel", "0"]).contains("--parallel"));
     assert!(refusal(&["bench", "run", "missing.gguf"], 1).contains("missing.gguf"));
+}
+
+#[test]
+fn kernels_are_measured_in_the_classes_asked_for() {
+    let flags = ["--classes", "scalar", "--schemes", "q8_0,bf16", "--tokens", "1,4", "-d", "0,40", "--json"];
+    let results = json(&[&["bench", "kernels", "kipp-tiny", "--threads", "2"][..], &flags].concat());
+    let of = |key: &str| -> std::collections::BTreeSet<String> {
+        results.as_array().unwrap().iter().map(|case| case[key].to_string().replace('"', "")).collect()
+    };
+    assert_eq!(of("class"), ["scalar".to_owned()].into());
+    assert_eq!(of("threads"), ["1".to_owned(), "2".to_owned()].into());
+    let names = of("name");
+    for name in ["q8_0 qkv M=1", "bf16 head M=4", "bf16 attention M=4 @ d40", "bf16 attention M=1 @ d0"] {
+        assert!(names.contains(name), "{names:?}");
+    }
+    for case in results.as_array().unwrap() {
+        assert!(case["of_peak"].as_f64().unwrap() > 0.0 && case["of_read"].as_f64().unwrap() > 0.0, "{case}");
+    }
+    assert!(refusal(&["bench", "kernels", "--schemes", "q9"], 2).contains("--schemes"));
+    assert!(refusal(&["bench", "kernels", "--classes", "avx3"], 2).contains("--classes"));
+}
+
+#[test]
+fn a_build_for_tests_is_recorded_only_anyway_and_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results");
+    let run = [&QUICK[..], &["--record", path.to_str().unwrap()]].concat();
+    // Not a release, so refused before anything is measured.
+    let out = kipp(&run).output().unwrap();
+    assert_eq!(code(&out), 3);
+    assert!(stderr(&out).contains("no release build") && out.stdout.is_empty(), "{}", stderr(&out));
+    assert!(!path.exists());
+
+    let quickly = ["--anyway", "a test", "--protocol", "cool-start", "--runs", "1", "-p", "0", "-n", "4"];
+    let flags = ["bench", "run", "kipp-tiny", "--record", path.to_str().unwrap()];
+    stdout(&[&flags[..], &quickly].concat());
+    let files: Vec<_> = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    let name = files[0].file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("kipp-tiny-bf16-tg4-"), "{name}");
+    let record: Value = serde_json::from_slice(&std::fs::read(&files[0]).unwrap()).unwrap();
+    assert_eq!(record["degraded"]["reason"], "a test");
+    assert!(record["degraded"]["refusals"][0].is_string());
+    assert_eq!(record["fingerprint"]["logits"].as_str().unwrap().len(), 16);
+    assert_eq!(record["model"]["registered"], "registered");
+    assert_eq!(record["settings"]["generated_tokens"], 4);
+    assert_eq!(record["results"]["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(record["build"]["program_sha256"].as_str().unwrap().len(), 64);
+    assert_eq!(record["command"][1], "bench");
 }

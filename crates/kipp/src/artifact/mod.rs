@@ -270,7 +270,7 @@ impl Artifact {
     }
 
     /// Where the weight files lie.
-    pub(crate) fn weight_paths(&self) -> impl Iterator<Item = &Path> {
+    pub fn weight_paths(&self) -> impl Iterator<Item = &Path> {
         self.0.files.iter().filter_map(|(path, _)| path.as_deref())
     }
 

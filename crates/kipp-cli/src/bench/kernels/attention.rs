@@ -1,0 +1,58 @@
+//! Attention alone, by length: a prompt's rows and a single row after so many positions. Layers take turns, so that keys
+//! and values come from memory as in a decode step.
+
+use anyhow::Result;
+use kipp::ModelSpec;
+use kipp::backend::Backend;
+use kipp::backend::cpu::CpuBackend;
+use kipp::kv::{BLOCK_TOKENS, KvScheme};
+use kipp_kernels::KvLayout;
+
+use super::input::Sequence;
+use super::timing;
+use crate::bench::statistics::Summary;
+
+/// Rows after a number of positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AttentionCase {
+    pub(super) depth: usize,
+    pub(super) rows: usize,
+}
+
+/// What one case came to.
+pub(super) struct AttentionTime {
+    pub(super) seconds: Summary,
+    /// Multiplications and additions of scores and values.
+    pub(super) operations: f64,
+    /// Keys and values that all rows together see.
+    pub(super) bytes: f64,
+}
+
+impl AttentionCase {
+    /// The time of one layer's attention.
+    pub(super) fn measure(
+        self,
+        backend: &mut CpuBackend,
+        spec: &ModelSpec,
+        kv: KvScheme,
+        rotated_bytes: usize,
+    ) -> Result<AttentionTime> {
+        let AttentionCase { depth, rows } = self;
+        let layout = KvLayout { scheme: kv, n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
+        let layer_bytes = (depth + rows).div_ceil(BLOCK_TOKENS) * layout.block_bytes();
+        let layers = rotated_bytes.div_ceil(layer_bytes).clamp(1, spec.n_layers);
+        let sequence = Sequence::new(backend, spec, kv, [depth, rows, layers])?;
+        let q = sequence.rows(backend, rows, spec.q_width())?;
+        let mut out = backend.rows(rows, spec.q_width())?;
+        let seconds = timing::seconds(|turn| {
+            backend.attention(&sequence.step, &sequence.kv, turn % sequence.layers, &q, &mut out);
+        });
+        Ok(AttentionTime { seconds, operations: self.operations(spec), bytes: layer_bytes as f64 })
+    }
+
+    /// Two for each product in scores and values, over the positions that each row sees.
+    pub(super) fn operations(self, spec: &ModelSpec) -> f64 {
+        let seen = self.rows * self.depth + self.rows * (self.rows + 1) / 2;
+        4.0 * spec.q_width() as f64 * seen as f64
+    }
+}
