@@ -1,6 +1,8 @@
 //! From an artifact and flags to something that evaluates: dimensions as the flags change them, the context that fits,
 //! the backend, and the progress of a long load.
 
+use std::thread::JoinHandle;
+
 use anyhow::{Context, bail};
 use kipp::ModelSpec;
 use kipp::artifact::Artifact;
@@ -8,7 +10,7 @@ use kipp::backend::BackendInfo;
 use kipp::backend::cpu::{CpuBackend, CpuOptions};
 use kipp::backend::oracle::OracleForward;
 use kipp::kv::{BLOCK_TOKENS, KvPool, KvScheme};
-use kipp::model::{Forward, Model, ModelOptions};
+use kipp::model::{Forward, ModelOptions, PreparedWeights};
 use kipp_kernels::{Activations, KernelClass, KvLayout, select};
 use serde::Serialize;
 
@@ -116,32 +118,86 @@ pub(crate) fn forward(
     flags: &BackendArgs,
     options: ModelOptions,
 ) -> anyhow::Result<Loaded> {
-    let forward: Box<dyn Forward> = match flags.backend {
-        BackendName::Auto | BackendName::Cpu => Box::new(cpu(artifact, spec, flags, options)?),
-        BackendName::Oracle => {
-            check_oracle_flags(flags)?;
-            // Other backends check each matrix as they prepare it; the oracle prepares nothing.
-            artifact.check_finite()?;
-            Box::new(OracleForward::new(artifact, spec, options))
+    Weights::prepare(artifact, spec, flags)?.with_room(flags, options)
+}
+
+/// Weights that are being prepared on a thread of their own, while the caller sees to the prompt. A caller that gives up
+/// does not wait for them.
+pub(crate) enum Loading {
+    Started(JoinHandle<anyhow::Result<Weights>>),
+    Done(anyhow::Result<Weights>),
+}
+
+impl Loading {
+    /// Starts it; where the system has no thread left, does it at once.
+    pub(crate) fn start(artifact: &Artifact, spec: &ModelSpec, flags: &BackendArgs) -> Loading {
+        let prepare = {
+            let (artifact, spec, flags) = (artifact.clone(), spec.clone(), flags.clone());
+            move || Weights::prepare(&artifact, spec, &flags)
+        };
+        match std::thread::Builder::new().name("kipp-load".to_owned()).spawn(prepare) {
+            Ok(thread) => Loading::Started(thread),
+            Err(_) => Loading::Done(Weights::prepare(artifact, spec.clone(), flags)),
         }
-        BackendName::Metal => return Err(absent("metal")),
-        BackendName::Vulkan => return Err(absent("vulkan")),
-        BackendName::Cuda => return Err(absent("cuda")),
-    };
-    let info = forward.describe();
-    // A coding coarser than a scheme's own is not taken, so what was asked for need not be what runs.
-    if flags.backend == BackendName::Auto || flags.activations.is_some() {
-        let BackendInfo { name, kernels, activations, threads, .. } = info;
-        report::note(&format!("backend: {name} ({kernels}, activations {activations}, {threads} threads)"));
     }
-    for demoted in &info.demoted {
-        report::note(&format!("note: {demoted}"));
+
+    /// Waits for the weights and makes room.
+    pub(crate) fn with_room(self, flags: &BackendArgs, options: ModelOptions) -> anyhow::Result<Loaded> {
+        let weights = match self {
+            Loading::Started(thread) => {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?
+            }
+            Loading::Done(weights) => weights?,
+        };
+        weights.with_room(flags, options)
     }
-    if flags.require_fast && !info.demoted.is_empty() {
-        bail!("--require-fast: {}", info.demoted.join("; "));
+}
+
+/// Weights on their device, before it is known how much room the sequence needs.
+pub(crate) enum Weights {
+    Cpu(PreparedWeights<CpuBackend>),
+    Oracle(Artifact, ModelSpec),
+}
+
+impl Weights {
+    fn prepare(artifact: &Artifact, spec: ModelSpec, flags: &BackendArgs) -> anyhow::Result<Weights> {
+        match flags.backend {
+            BackendName::Auto | BackendName::Cpu => Ok(Weights::Cpu(cpu(artifact, spec, flags)?)),
+            BackendName::Oracle => {
+                check_oracle_flags(flags)?;
+                // Other backends check each matrix as they prepare it; the oracle prepares nothing.
+                artifact.check_finite()?;
+                Ok(Weights::Oracle(artifact.clone(), spec))
+            }
+            BackendName::Metal => Err(absent("metal")),
+            BackendName::Vulkan => Err(absent("vulkan")),
+            BackendName::Cuda => Err(absent("cuda")),
+        }
     }
-    let pool = KvPool::new(forward.kv_blocks());
-    Ok(Loaded { forward, pool })
+
+    /// Makes room, and tells which backend it became.
+    fn with_room(self, flags: &BackendArgs, options: ModelOptions) -> anyhow::Result<Loaded> {
+        let forward: Box<dyn Forward> = match self {
+            Weights::Cpu(weights) => Box::new(weights.with_room(options)?),
+            Weights::Oracle(artifact, spec) => Box::new(OracleForward::new(&artifact, spec, options)),
+        };
+        let info = forward.describe();
+        // A coding coarser than a scheme's own is not taken, so what was asked for need not be what runs.
+        if flags.backend == BackendName::Auto || flags.activations.is_some() {
+            let BackendInfo { name, kernels, activations, threads, .. } = info;
+            report::note(&format!(
+                "backend: {name} ({kernels}, activations {activations}, {threads} threads)"
+            ));
+        }
+        for demoted in &info.demoted {
+            report::note(&format!("note: {demoted}"));
+        }
+        if flags.require_fast && !info.demoted.is_empty() {
+            bail!("--require-fast: {}", info.demoted.join("; "));
+        }
+        let pool = KvPool::new(forward.kv_blocks());
+        Ok(Loaded { forward, pool })
+    }
 }
 
 fn absent(device: &str) -> anyhow::Error {
@@ -178,15 +234,14 @@ fn cpu(
     artifact: &Artifact,
     spec: ModelSpec,
     flags: &BackendArgs,
-    options: ModelOptions,
-) -> anyhow::Result<Model<CpuBackend>> {
+) -> anyhow::Result<PreparedWeights<CpuBackend>> {
     let backend = CpuBackend::new(cpu_options(flags)?)?;
     let mut progress = Progress::new("loading {bar:30} {bytes}/{total_bytes} {eta}");
-    let model = Model::load(artifact, spec, backend, options, &mut |done, total| {
+    let weights = PreparedWeights::load(artifact, spec, backend, &mut |done, total| {
         progress.update(done as u64, total as u64);
     });
     progress.finish();
-    model.with_context(|| match artifact.file().path {
+    weights.with_context(|| match artifact.file().path {
         Some(path) => path.display().to_string(),
         None => EMBEDDED_MODEL.to_owned(),
     })

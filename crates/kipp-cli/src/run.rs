@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg, SamplingArgs, StepArgs};
 use crate::generate::{Completion, FinishReason, Limits, generate};
-use crate::load::{BackendReport, ModelReport};
+use crate::load::{BackendReport, Loading, ModelReport};
 use crate::outcome::{Outcome, UsageError};
 use crate::prompt::{self, SingleTurn};
 use crate::timings::Timings;
@@ -81,14 +81,16 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let artifact = open::artifact(&args.model.model)?;
     let spec = load::spec(&artifact, &args.context.attention)?;
-    let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
-    let prompt = prompt_ids(&args, &artifact, &tokenizer, text)?;
+    // Asked before the weights take their share of the free memory.
     let context = load::context_limit(&artifact, &spec, &args.context)?;
     context.tell();
+    let loading = Loading::start(&artifact, &spec, &args.backend);
+    let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
+    let prompt = prompt_ids(&args, &artifact, &tokenizer, text)?;
     let max_tokens = room(prompt.len(), context.tokens, &args)?;
     let params = sampling_params(&args, &artifact)?;
     let room = args.step.options(args.context.attention.kv, prompt.len() + max_tokens);
-    let mut loaded = load::forward(&artifact, spec, &args.backend, room)?;
+    let mut loaded = loading.with_room(&args.backend, room)?;
     let load_time = started.elapsed();
 
     let mut sampler = sampler(&args, params, &prompt).with_valid_tokens(tokenizer.len());

@@ -12,6 +12,8 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 use memmap2::{Mmap, MmapOptions};
 
 /// The bytes of one file: mapped, embedded in the program, or owned. Cheap to clone.
@@ -44,6 +46,18 @@ impl Bytes {
         Ok(Bytes(Storage::Mapped(Arc::new(map))))
     }
 
+    /// Gives the memory of a mapped file back to the system; what the system keeps of the file in its cache is its own
+    /// affair. The bytes stay what they are: whoever reads them again gets them from the file, at the cost of a page
+    /// fault. Bytes that are no mapping stay where they are, and a system that cannot do it loses nothing but memory.
+    pub fn release_pages(&self) {
+        #[cfg(unix)]
+        if let Storage::Mapped(map) = &self.0 {
+            // SAFETY: the advice discards what was written to private pages, and these were mapped read-only, so nothing
+            // was; a later read finds the bytes of the file, whose constancy is the fact that `open` relies on.
+            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
+    }
+
     /// Bytes that are part of the program.
     pub fn embedded(bytes: &'static [u8]) -> Bytes {
         Bytes(Storage::Embedded(bytes))
@@ -71,5 +85,26 @@ impl Deref for Bytes {
 impl std::fmt::Debug for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_pages_come_back_from_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bytes");
+        let written: Vec<u8> = (0..100_000u32).map(|i| (i / 7) as u8).collect();
+        std::fs::write(&path, &written).unwrap();
+        let bytes = Bytes::open(&path).unwrap();
+        let (again, part) = (bytes.clone(), &bytes[5000..]);
+        again.release_pages();
+        assert!(part == &written[5000..] && bytes[..] == written);
+        for unmapped in [Bytes::embedded(b"abc"), Bytes::from(b"abc".to_vec())] {
+            unmapped.release_pages();
+            assert_eq!(&unmapped[..], b"abc");
+        }
     }
 }

@@ -269,6 +269,12 @@ impl Artifact {
         self.0.files.iter().map(|(path, bytes)| (path.as_deref(), &bytes[..]))
     }
 
+    /// Gives the memory of the weight files back to the system; see [`Bytes::release_pages`]. For whoever has copied what
+    /// it needs of them.
+    pub(crate) fn release_pages(&self) {
+        self.0.files.iter().for_each(|(_, bytes)| bytes.release_pages());
+    }
+
     /// Where the weight files lie.
     pub fn weight_paths(&self) -> impl Iterator<Item = &Path> {
         self.0.files.iter().filter_map(|(path, _)| path.as_deref())

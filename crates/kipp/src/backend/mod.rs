@@ -4,7 +4,7 @@
 pub mod cpu;
 pub mod oracle;
 
-use crate::artifact;
+use crate::artifact::{self, BindingError};
 use crate::batch::{Batch, BatchError, Outputs};
 use crate::kv::{BlockId, KvScheme};
 use crate::model::Rope;
@@ -107,6 +107,10 @@ pub trait Backend: Send {
     /// What was chosen.
     fn describe(&self) -> BackendInfo;
 
+    /// Refuses a matrix that holds NaN or an infinity. A device whose threads are to do the reading overrides it.
+    fn check_finite(&mut self, matrix: &artifact::Matrix<'_>) -> Result<(), BindingError> {
+        matrix.check_finite()
+    }
     /// Prepares one matrix; the bytes are not needed afterwards.
     fn matrix(&mut self, matrix: &artifact::Matrix<'_>) -> Result<Self::Matrix, BackendError>;
     /// Prepares a norm's weights.

@@ -1,12 +1,16 @@
 //! A model on a device: prepared weights, KV store and workspace, behind one object-safe trait.
 
 mod forward;
+mod prepare;
 mod rope;
 
+pub use prepare::{LoadError, PreparedWeights};
 pub use rope::Rope;
 
-use crate::artifact::{Artifact, BindingError, Matrix, Vector};
-use crate::backend::{Backend, BackendError, BackendInfo, KvShape};
+use prepare::Layer;
+
+use crate::artifact::Artifact;
+use crate::backend::{Backend, BackendError, BackendInfo};
 use crate::batch::{Batch, Limits, Outputs};
 use crate::kv::{BLOCK_TOKENS, BlockId, KvScheme};
 use crate::spec::ModelSpec;
@@ -34,17 +38,6 @@ pub trait Forward: Send {
     fn write_block(&mut self, block: BlockId, values: &[f32]);
 }
 
-/// Why a model cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A weight that is not finite.
-    #[error(transparent)]
-    Weights(#[from] BindingError),
-    /// The device refuses.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-}
-
 /// How much a model may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelOptions {
@@ -61,21 +54,6 @@ impl ModelOptions {
     pub fn for_one_sequence(kv: KvScheme, context_tokens: usize, step_tokens: usize) -> ModelOptions {
         ModelOptions { kv, kv_blocks: context_tokens.div_ceil(BLOCK_TOKENS), max_rows: step_tokens }
     }
-}
-
-/// The prepared weights of one transformer layer.
-struct Layer<B: Backend> {
-    attn_norm: B::Vector,
-    q: B::Matrix,
-    k: B::Matrix,
-    v: B::Matrix,
-    o: B::Matrix,
-    q_norm: B::Vector,
-    k_norm: B::Vector,
-    ffn_norm: B::Vector,
-    gate: B::Matrix,
-    up: B::Matrix,
-    down: B::Matrix,
 }
 
 /// A model on the device `B`.
@@ -95,59 +73,16 @@ pub struct Model<B: Backend> {
 }
 
 impl<B: Backend> Model<B> {
-    /// Prepares the weights of `artifact` for `backend`. `spec` is the artifact's, with what flags changed of it;
-    /// `progress` is told the weight bytes done and those to do.
+    /// Prepares the weights of `artifact` for `backend`, and makes room for sequences. `spec` is the artifact's, with
+    /// what flags changed of it; `progress` is told the weight bytes done and those to do.
     pub fn load(
         artifact: &Artifact,
         spec: ModelSpec,
-        mut backend: B,
+        backend: B,
         options: ModelOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, LoadError> {
-        let weights = artifact.weights();
-        let total = weights.matrices().map(|m| m.bytes.len()).sum();
-        let mut done = 0;
-        let mut matrix = |backend: &mut B, m: &Matrix<'_>| {
-            m.check_finite()?;
-            let prepared = backend.matrix(m)?;
-            done += m.bytes.len();
-            progress(done, total);
-            Ok::<_, LoadError>(prepared)
-        };
-        let vector = |backend: &mut B, v: &Vector<'_>| {
-            v.check_finite()?;
-            Ok::<_, LoadError>(backend.vector(&v.decode())?)
-        };
-        let embedding = matrix(&mut backend, &weights.embedding)?;
-        let mut layers = Vec::with_capacity(weights.layers.len());
-        for w in &weights.layers {
-            layers.push(Layer {
-                attn_norm: vector(&mut backend, &w.attn_norm)?,
-                q: matrix(&mut backend, &w.q)?,
-                k: matrix(&mut backend, &w.k)?,
-                v: matrix(&mut backend, &w.v)?,
-                o: matrix(&mut backend, &w.o)?,
-                q_norm: vector(&mut backend, &w.q_norm)?,
-                k_norm: vector(&mut backend, &w.k_norm)?,
-                ffn_norm: vector(&mut backend, &w.ffn_norm)?,
-                gate: matrix(&mut backend, &w.gate)?,
-                up: matrix(&mut backend, &w.up)?,
-                down: matrix(&mut backend, &w.down)?,
-            });
-        }
-        let final_norm = vector(&mut backend, &weights.final_norm)?;
-        let head = weights.head.as_ref().map(|m| matrix(&mut backend, m)).transpose()?;
-        let kv = backend.kv_store(KvShape {
-            scheme: options.kv,
-            blocks: options.kv_blocks,
-            layers: spec.n_layers,
-            n_kv_heads: spec.n_kv_heads,
-            head_dim: spec.head_dim,
-        })?;
-        let work = Workspace::new(&mut backend, &spec, options.max_rows)?;
-        let rope = Rope::new(&spec);
-        let pending = None;
-        Ok(Model { spec, options, rope, backend, embedding, layers, final_norm, head, kv, work, pending })
+        Ok(PreparedWeights::load(artifact, spec, backend, progress)?.with_room(options)?)
     }
 }
 

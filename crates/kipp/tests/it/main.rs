@@ -6,6 +6,7 @@ mod chat;
 mod convert;
 mod gates;
 mod heads;
+mod loading;
 mod oracle;
 mod paths;
 mod registration;

@@ -8,6 +8,7 @@ mod memory;
 mod threads;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kipp_kernels::kernels::{self, KernelClass, Kernels};
 use kipp_kernels::{Activations, Scheme};
@@ -19,7 +20,7 @@ use self::linear::{CodedInput, CpuMatrix};
 use self::threads::Pool;
 use super::{Backend, BackendError, BackendInfo, KvShape, Product};
 use crate::answer::answer;
-use crate::artifact;
+use crate::artifact::{self, BindingError};
 use crate::batch::{Answer, Ask, Batch, Outputs, Segment};
 use crate::kv::BlockId;
 use crate::model::Rope;
@@ -27,6 +28,10 @@ use crate::model::Rope;
 /// Rows of logits at once: enough to read the output head once for many rows, little enough that 151,936 logits a row
 /// stay below 20 MB.
 const LOGIT_ROWS: usize = 32;
+
+/// File bytes that a thread looks through at a time for weights that are not finite: some hundred parts of a large
+/// matrix, each long enough that taking it costs nothing.
+const CHECK_BYTES: usize = 256 << 10;
 
 /// What a user may choose of the CPU backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,6 +151,23 @@ impl Backend for CpuBackend {
             activations: codings.collect::<Vec<_>>().join(" "),
             threads: self.pool.threads(),
             demoted: Vec::new(),
+        }
+    }
+
+    fn check_finite(&mut self, matrix: &artifact::Matrix<'_>) -> Result<(), BindingError> {
+        let row_bytes = (matrix.bytes.len() / matrix.rows.max(1)).max(1);
+        let part_rows = (CHECK_BYTES / row_bytes).max(1);
+        // Neighbouring rows are one long row: groups never cross rows.
+        let first_bad = AtomicUsize::new(usize::MAX);
+        let parts = matrix.bytes.chunks(part_rows * row_bytes).enumerate();
+        self.pool.for_each(parts, |_, (part, bytes)| {
+            if let Some(at) = matrix.scheme.find_non_finite(bytes) {
+                first_bad.fetch_min(part * part_rows * matrix.cols + at, Ordering::Relaxed);
+            }
+        });
+        match first_bad.into_inner() {
+            usize::MAX => Ok(()),
+            index => Err(BindingError::NotFinite { tensor: matrix.name.into(), index }),
         }
     }
 
