@@ -8,6 +8,7 @@ use crate::batch::{Answer, Ask, Batch, Limits, Outputs, Segment};
 use crate::kv::{BLOCK_TOKENS, BlockId, KvScheme};
 use crate::model::{Forward, ModelOptions};
 use crate::oracle;
+use crate::sampling::logprobs::in_turn;
 use crate::spec::ModelSpec;
 use crate::token::TokenId;
 
@@ -59,7 +60,7 @@ impl OracleForward {
         for ((row, hidden), logits) in rows.into_iter().zip(hidden).zip(&logits) {
             let answer = match asks[row] {
                 Ask::Hidden => Answer::Hidden(hidden),
-                ask => answer(ask, logits),
+                ask => answer(ask, logits, &mut in_turn),
             };
             answers.push((segment.rows.start + row, answer));
         }

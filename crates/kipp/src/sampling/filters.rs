@@ -12,7 +12,10 @@
 //! fixed length, and `exp` is `libm`'s, so that the chosen id does not depend on the machine.
 
 use super::params::SamplingParams;
+use super::scan::{self, select_top};
 use crate::TokenId;
+
+mod all;
 
 /// Values summed before the sum is merged; fixed, so that every machine rounds alike.
 pub(super) const SPAN: usize = 1024;
@@ -30,6 +33,8 @@ struct Candidate {
 pub(super) struct Scratch {
     candidates: Vec<Candidate>,
     top: Vec<TokenId>,
+    /// Approximate weights of spans; see [`Row::draw_from_all`].
+    span_weights: Vec<f64>,
 }
 
 /// Draws with `u` in `0.0..1.0` from `logits` (`[n_tokens]`, finite or -inf), whose largest value is `largest`
@@ -41,38 +46,77 @@ pub(super) fn draw(
     u: f64,
     scratch: &mut Scratch,
 ) -> (TokenId, usize) {
-    let Scratch { candidates, top } = scratch;
-    candidates.clear();
-    // A weight below min_p needs no exp; the margin keeps rounding of the logarithm out of the decision.
-    let floor = libm::log(params.min_p) - 1e-6;
-    let mut consider = |id: TokenId, logit: f32| {
-        let scaled = (f64::from(logit) - f64::from(largest)) / params.temperature;
-        if scaled < floor {
-            return;
-        }
-        let weight = libm::exp(scaled);
-        if weight > 0.0 && weight >= params.min_p {
-            candidates.push(Candidate { id, logit, weight });
-        }
-    };
-    match params.top_k.filter(|&k| k < logits.len()) {
-        Some(k) => {
-            select_top(logits, k, top);
-            top.sort_unstable();
-            for &id in top.iter() {
-                consider(id, logits[id as usize]);
+    let row = Row { logits, largest: f64::from(largest), params };
+    let top_k = params.top_k.filter(|&k| k < logits.len());
+    if top_k.is_none()
+        && params.min_p == 0.0
+        && let Some(drawn) = row.draw_from_all(u, scratch)
+    {
+        return drawn;
+    }
+    row.draw_exactly(top_k, u, scratch)
+}
+
+/// A row of logits and what is asked of it.
+struct Row<'a> {
+    logits: &'a [f32],
+    largest: f64,
+    params: &'a SamplingParams,
+}
+
+impl Row<'_> {
+    /// The logarithm of an id's weight.
+    fn scaled(&self, logit: f32) -> f64 {
+        (f64::from(logit) - self.largest) / self.params.temperature
+    }
+
+    /// As the top of this file says, with an exponential for each id that may be drawn.
+    fn draw_exactly(&self, top_k: Option<usize>, u: f64, scratch: &mut Scratch) -> (TokenId, usize) {
+        let Scratch { candidates, top, .. } = scratch;
+        candidates.clear();
+        // A weight below min_p needs no exp; the margin keeps rounding of the logarithm out of the decision.
+        let floor = libm::log(self.params.min_p) - 1e-6;
+        let mut consider = |id: TokenId, logit: f32| {
+            let scaled = self.scaled(logit);
+            if scaled < floor {
+                return;
+            }
+            let weight = libm::exp(scaled);
+            if weight > 0.0 && weight >= self.params.min_p {
+                candidates.push(Candidate { id, logit, weight });
+            }
+        };
+        match top_k {
+            Some(k) => {
+                select_top(self.logits, k, top);
+                top.sort_unstable();
+                for &id in top.iter() {
+                    consider(id, self.logits[id as usize]);
+                }
+            }
+            None => {
+                let bar = self.bar(floor);
+                for (n, span) in self.logits.chunks(scan::SPAN).enumerate() {
+                    if scan::largest(span) < bar {
+                        continue;
+                    }
+                    for (at, &logit) in span.iter().enumerate() {
+                        consider((n * scan::SPAN + at) as TokenId, logit);
+                    }
+                }
             }
         }
-        None => {
-            for (id, &logit) in logits.iter().enumerate() {
-                consider(id as TokenId, logit);
-            }
+        if self.params.top_p < 1.0 {
+            cut_top_p(candidates, self.params.top_p);
         }
+        (pick(candidates, u), candidates.len())
     }
-    if params.top_p < 1.0 {
-        cut_top_p(candidates, params.top_p);
+
+    /// A logit below which every scaled one is surely below `floor`, also after rounding to f32.
+    fn bar(&self, floor: f64) -> f32 {
+        let bar = self.largest + floor * self.params.temperature;
+        (bar - (bar.abs() + self.largest.abs() + 1.0) * 1e-6) as f32
     }
-    (pick(candidates, u), candidates.len())
 }
 
 /// Keeps the shortest prefix by (logit down, id up) that holds `top_p` of the weight; ascending ids again.
@@ -134,43 +178,21 @@ fn pick(candidates: &[Candidate], u: f64) -> TokenId {
     candidates.last().map_or(0, |candidate| candidate.id)
 }
 
-/// The ids of the `k` largest logits into `top`, in no particular order; the lower id wins a tie. One pass: a
-/// buffer of 2k is cut back to k when full, and from then on only what beats its least value enters.
-pub(super) fn select_top(logits: &[f32], k: usize, top: &mut Vec<TokenId>) {
-    top.clear();
-    if k == 0 {
-        return;
-    }
-    let order = |a: &TokenId, b: &TokenId| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-    let room = k.saturating_mul(2).max(64);
-    let mut bar = f32::NEG_INFINITY;
-    for (id, &logit) in logits.iter().enumerate() {
-        // Ids ascend, so one that equals the bar loses its tie.
-        if logit > bar {
-            top.push(id as TokenId);
-            if top.len() >= room {
-                let (_, least, _) = top.select_nth_unstable_by(k - 1, order);
-                bar = logits[*least as usize];
-                top.truncate(k);
-            }
-        }
-    }
-    if top.len() > k {
-        top.select_nth_unstable_by(k - 1, order);
-        top.truncate(k);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::params::SamplingFields;
     use super::*;
 
+    /// What the cuts leave; both ways to draw agree on it.
     fn kept(logits: &[f32], fields: SamplingFields) -> Vec<TokenId> {
         let params = SamplingParams::parse(fields).unwrap();
         let mut scratch = Scratch::default();
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let (id, n) = draw(logits, largest, &params, 0.5, &mut scratch);
+        let drawn = draw(logits, largest, &params, 0.5, &mut scratch);
+        let row = Row { logits, largest: f64::from(largest), params: &params };
+        let top_k = params.top_k.filter(|&k| k < logits.len());
+        let (id, n) = row.draw_exactly(top_k, 0.5, &mut scratch);
+        assert_eq!(drawn, (id, n));
         let kept: Vec<TokenId> = scratch.candidates.iter().map(|candidate| candidate.id).collect();
         assert_eq!(kept.len(), n);
         assert!(kept.contains(&id) && kept.is_sorted());

@@ -4,11 +4,13 @@
 //! does not change an answer. Log-probabilities are of the raw logits: take them before `sample`, which works
 //! in place.
 
+mod exp;
 mod filters;
 pub mod logprobs;
 mod params;
 mod penalties;
 pub mod random;
+mod scan;
 
 pub use logprobs::{TokenLogProb, log_prob, log_sum_exp, top_logprobs};
 pub use params::{SamplingError, SamplingFields, SamplingParams};
@@ -109,7 +111,7 @@ impl Sampler {
         if let Some(AllowedTokens(words)) = allowed {
             ban_others(logits, words);
         }
-        let (id, largest) = argmax(logits).ok_or(SampleError::NoCandidate { n_tokens })?;
+        let (id, largest) = scan::argmax(logits).ok_or(SampleError::NoCandidate { n_tokens })?;
         if self.params.is_greedy() {
             return Ok(Sampled { id, n_candidates: 1 });
         }
@@ -127,16 +129,10 @@ impl Sampler {
 
 /// Refuses NaN and +inf; -inf is a banned id.
 fn check_finite(logits: &[f32]) -> Result<(), SampleError> {
-    let broken = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
-    for (n, span) in logits.chunks(filters::SPAN).enumerate() {
-        // Without an early exit inside the span the check is vectorized.
-        if span.iter().fold(false, |any, logit| any | broken(logit))
-            && let Some(at) = span.iter().position(broken)
-        {
-            return Err(SampleError::NotFinite { id: (n * filters::SPAN + at) as TokenId, value: span[at] });
-        }
+    match scan::first_broken(logits) {
+        Some(at) => Err(SampleError::NotFinite { id: at as TokenId, value: logits[at] }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Sets every id whose bit is not set to -inf.
@@ -149,23 +145,4 @@ fn ban_others(logits: &mut [f32], words: &[u32]) {
             }
         }
     }
-}
-
-/// The id of the largest logit, the lowest id on a tie, and its value; none when all are -inf.
-fn argmax(logits: &[f32]) -> Option<(TokenId, f32)> {
-    // Sixteen running maxima let the compiler use vectors; no NaN reaches this place.
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let (blocks, rest) = logits.as_chunks::<16>();
-    for block in blocks {
-        for (lane, &logit) in lanes.iter_mut().zip(block) {
-            *lane = larger(*lane, logit);
-        }
-    }
-    let largest = lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, larger);
-    if largest == f32::NEG_INFINITY {
-        return None;
-    }
-    let id = logits.iter().position(|&logit| logit == largest)?;
-    Some((id as TokenId, largest))
 }

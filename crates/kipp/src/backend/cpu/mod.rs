@@ -1,7 +1,9 @@
 //! The CPU as a [`Backend`]: prepared tiles, a thread pool, and the kernel class that was chosen at start. All lane code
 //! is in `kipp-kernels`; here work is divided.
 
+mod affinity;
 mod attend;
+mod cores;
 mod kv_store;
 mod linear;
 mod memory;
@@ -13,8 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kipp_kernels::kernels::{self, KernelClass, Kernels};
 use kipp_kernels::{Activations, Scheme};
 
-pub use threads::default_threads;
+pub use cores::default_threads;
 
+use self::affinity::Elsewhere;
 use self::kv_store::CpuKvStore;
 use self::linear::{CodedInput, CpuMatrix};
 use self::threads::Pool;
@@ -24,10 +27,18 @@ use crate::artifact::{self, BindingError};
 use crate::batch::{Answer, Ask, Batch, Outputs, Segment};
 use crate::kv::BlockId;
 use crate::model::Rope;
+use crate::sampling::logprobs;
 
 /// Rows of logits at once: enough to read the output head once for many rows, little enough that 151,936 logits a row
 /// stay below 20 MB.
 const LOGIT_ROWS: usize = 32;
+
+/// Parts that each thread gets of the rows of an elementwise operation, so that one that is disturbed does not keep the
+/// others waiting.
+const PARTS_A_THREAD: usize = 4;
+
+/// Values of a part at least: some two microseconds of the cheapest operation, more than it costs to start a region.
+const PART_VALUES: usize = 16 << 10;
 
 /// File bytes that a thread looks through at a time for weights that are not finite: some hundred parts of a large
 /// matrix, each long enough that taking it costs nothing.
@@ -54,6 +65,8 @@ pub struct CpuBackend {
     /// The coding that each loaded scheme got, for `describe`.
     codings: BTreeMap<Scheme, Activations>,
     pool: Pool,
+    /// Where the calling thread goes back to after the step.
+    caller: Option<Elsewhere>,
     coded: CodedInput,
     /// One for each thread.
     attention_scratch: Vec<Vec<f32>>,
@@ -75,19 +88,51 @@ impl CpuBackend {
             codings: BTreeMap::new(),
             attention_scratch: vec![Vec::new(); pool.threads()],
             pool,
+            caller: None,
             coded: CodedInput::default(),
             logits: CpuRows { data: Vec::new(), rows: 0, width: 0 },
         })
     }
 
-    /// Calls `work` for each row of `out`; one row is not worth waking a thread for.
+    /// Calls `work` for each row of `out`. Threads take runs of rows; a part that is done sooner than a thread is called
+    /// is not worth calling one for.
     fn for_each_row(&mut self, out: &mut CpuRows, work: impl Fn(usize, &mut [f32]) + Sync) {
         let width = out.width.max(1);
-        let rows = out.filled_mut().chunks_exact_mut(width).enumerate();
-        match rows.len() {
-            0 | 1 => rows.for_each(|(row, out)| work(row, out)),
-            _ => self.pool.for_each(rows, |_, (row, out)| work(row, out)),
+        let parts_wanted = self.pool.threads() * PARTS_A_THREAD;
+        let part_rows = out.rows.div_ceil(parts_wanted).max(PART_VALUES / width).max(1);
+        let parts = out.filled_mut().chunks_mut(part_rows * width).enumerate();
+        self.pool.for_each(parts, |_, (part, values)| {
+            for (row, values) in values.chunks_exact_mut(width).enumerate() {
+                work(part * part_rows + row, values);
+            }
+        });
+    }
+}
+
+impl CpuBackend {
+    /// Answers rows whose logits are there: each thread some rows, or spans of the only one.
+    fn answers(&mut self, asks: &[(usize, Ask)], hidden: &CpuRows, first: usize) -> Vec<Answer> {
+        let logits = &self.logits;
+        if let [(_, ask)] = asks
+            && *ask != Ask::Hidden
+        {
+            let pool = &mut self.pool;
+            let mut on_all_threads = |logits: &[f32], each: &(dyn Fn(&[f32]) -> f64 + Sync)| {
+                let spans = logits.chunks(logprobs::SPAN);
+                let mut results = vec![0.0; spans.len()];
+                pool.for_each(spans.zip(&mut results), |_, (span, result)| *result = each(span));
+                results
+            };
+            return vec![answer(*ask, logits.row(0), &mut on_all_threads)];
         }
+        let mut answers: Vec<Answer> = vec![Answer::Argmax(0); asks.len()];
+        self.pool.for_each(answers.iter_mut().zip(asks).enumerate(), |_, (i, (slot, (_, ask)))| {
+            *slot = match ask {
+                Ask::Hidden => Answer::Hidden(hidden.row(first + i).to_vec()),
+                ask => answer(*ask, logits.row(i), &mut logprobs::in_turn),
+            };
+        });
+        answers
     }
 }
 
@@ -196,13 +241,14 @@ impl Backend for CpuBackend {
     }
 
     fn begin(&mut self, kv: &mut CpuKvStore, batch: &Batch, rope: &Rope) -> Result<CpuStep, BackendError> {
+        // Where a step was left by a panic, the thread still has to go back to where it was before that one.
+        self.caller = self.caller.take().or_else(|| self.pool.visit_core());
         kv.prepare_blocks(&batch.zero, &batch.copy);
         let (rows, pairs) = (batch.tokens.len(), rope.pairs());
         let (mut cos, mut sin) = (vec![0.0; rows * pairs], vec![0.0; rows * pairs]);
         let angles = cos.chunks_exact_mut(pairs).zip(sin.chunks_exact_mut(pairs));
-        for (position, (cos, sin)) in batch.positions().zip(angles) {
-            rope.fill(position, cos, sin);
-        }
+        let angles = batch.positions().zip(angles);
+        self.pool.for_each(angles, |_, (position, (cos, sin))| rope.fill(position, cos, sin));
         let slots = batch.segments.iter().flat_map(Segment::slots).collect();
         Ok(CpuStep { batch: batch.clone(), slots, cos, sin, answers: Vec::new() })
     }
@@ -272,19 +318,13 @@ impl Backend for CpuBackend {
             if asks.iter().any(|(_, ask)| *ask != Ask::Hidden) {
                 self.head_product(hidden, rows.clone(), head);
             }
-            let mut answers: Vec<Answer> = vec![Answer::Argmax(0); asks.len()];
-            let logits = &self.logits;
-            self.pool.for_each(answers.iter_mut().enumerate(), |_, (i, slot)| {
-                *slot = match asks[i].1 {
-                    Ask::Hidden => Answer::Hidden(hidden.row(rows.start + i).to_vec()),
-                    ask => answer(ask, logits.row(i)),
-                };
-            });
+            let answers = self.answers(asks, hidden, rows.start);
             step.answers.extend(asks.iter().map(|(row, _)| *row).zip(answers));
         }
     }
 
     fn finish(&mut self, _step: &mut CpuStep) -> Result<(), BackendError> {
+        self.caller.take().into_iter().for_each(Elsewhere::go_back);
         Ok(())
     }
 
