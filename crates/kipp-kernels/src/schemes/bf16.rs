@@ -31,6 +31,11 @@ impl WeightScheme for Bf16 {
         Some(finite.to_le_bytes())
     }
 
+    #[inline(always)]
+    fn is_finite(group: &[u8; 2]) -> bool {
+        u16::from_le_bytes(*group) & 0x7fff <= BF16_MAX_BITS
+    }
+
     fn codes(_: &[u8; 2], _: usize) -> Option<Codes> {
         None
     }

@@ -1,6 +1,6 @@
 //! `f16`: IEEE binary16, two little-endian bytes a weight.
 
-use super::{Codes, WeightScheme, finite_f16, read_f16};
+use super::{Codes, WeightScheme, finite_f16, is_finite_f16, read_f16};
 use crate::activations::Activations;
 use crate::half::f32_to_f16;
 use crate::tile::DenseF16;
@@ -28,6 +28,11 @@ impl WeightScheme for F16 {
     fn encode(values: &[f32]) -> Option<[u8; 2]> {
         let bits = if values[0] == 0.0 { f32_to_f16(values[0]) } else { finite_f16(values[0]) };
         Some(bits.to_le_bytes())
+    }
+
+    #[inline(always)]
+    fn is_finite(group: &[u8; 2]) -> bool {
+        is_finite_f16(*group)
     }
 
     fn codes(_: &[u8; 2], _: usize) -> Option<Codes> {

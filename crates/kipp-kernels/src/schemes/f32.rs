@@ -27,6 +27,11 @@ impl WeightScheme for F32 {
         Some(values[0].to_le_bytes())
     }
 
+    #[inline(always)]
+    fn is_finite(group: &[u8; 4]) -> bool {
+        f32::from_le_bytes(*group).is_finite()
+    }
+
     fn codes(_: &[u8; 4], _: usize) -> Option<Codes> {
         None
     }

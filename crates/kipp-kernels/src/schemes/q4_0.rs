@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, finite_f16, read_f16};
+use super::{Codes, WeightScheme, finite_f16, is_finite_f16, read_f16};
 use crate::activations::Activations;
 use crate::half::f16_to_f32;
 use crate::tile::U4;
@@ -62,6 +62,11 @@ impl WeightScheme for Q4_0 {
             *byte = code(values[i]) | (code(values[i + 16]) << 4);
         }
         Some(group)
+    }
+
+    #[inline(always)]
+    fn is_finite(group: &Group) -> bool {
+        is_finite_f16(group.d)
     }
 
     fn codes(group: &Group, _: usize) -> Option<Codes> {

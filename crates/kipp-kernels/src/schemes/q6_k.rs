@@ -11,7 +11,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, read_f16};
+use super::{Codes, WeightScheme, is_finite_f16, read_f16};
 use crate::activations::Activations;
 use crate::tile::U6;
 
@@ -84,6 +84,11 @@ impl WeightScheme for Q6K {
 
     fn encode(_: &[f32]) -> Option<Group> {
         None
+    }
+
+    #[inline(always)]
+    fn is_finite(group: &Group) -> bool {
+        is_finite_f16(group.d)
     }
 
     fn codes(group: &Group, part: usize) -> Option<Codes> {

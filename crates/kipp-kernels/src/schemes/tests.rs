@@ -109,20 +109,32 @@ fn quantized_weights_are_within_half_a_step() {
     }
 }
 
+/// Groups of ggml's quantizer and arbitrary ones, with f16 scales of every sort: `testdata/make/schemes.py`.
 #[test]
-fn q6_k_follows_its_picture() {
-    let mut group = bytes(210, 7);
-    group[208..].copy_from_slice(&0x3c00u16.to_le_bytes());
-    let mut decoded = [0.0; 256];
-    Scheme::Q6K.decode_row(&group, &mut decoded);
-    for (k, &w) in decoded.iter().enumerate() {
-        let (h, c, i) = (k / 128, k % 128 / 32, k % 32);
-        let low = (group[64 * h + 32 * (c % 2) + i] >> (4 * (c / 2))) & 15;
-        let high = (group[128 + 32 * h + i] >> (2 * c)) & 3;
-        let scale = i32::from(group[192 + k / 16].cast_signed());
-        assert_eq!(w, (scale * (i32::from(low + 16 * high) - 32)) as f32, "weight {k}");
+fn coded_schemes_decode_as_ggml_does() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/schemes");
+    for &scheme in Scheme::ALL.iter().filter(|scheme| !scheme.is_dense()) {
+        let read = |suffix| std::fs::read(folder.join(format!("{}.{suffix}", scheme.name()))).unwrap();
+        let (groups, expected) = (read("groups"), read("f32"));
+        let count = groups.len() / scheme.group_bytes();
+        assert!(count >= 12 && count * scheme.group_len() * 4 == expected.len(), "{}", scheme.name());
+        let mut decoded = vec![f32::NAN; count * scheme.group_len()];
+        scheme.decode_row(&groups, &mut decoded);
+        for (k, (found, expected)) in decoded.iter().zip(expected.as_chunks::<4>().0).enumerate() {
+            let expected = f32::from_le_bytes(*expected);
+            assert_eq!(found.to_bits(), expected.to_bits(), "{} {k}: {found}, {expected}", scheme.name());
+        }
     }
-    let refused = Scheme::Q6K.encode_row(&decoded, &mut group);
+}
+
+#[test]
+fn schemes_that_are_only_read_say_so() {
+    for &scheme in Scheme::ALL {
+        let refused = scheme.encode_row(&[0.0; 256], &mut vec![0; scheme.row_bytes(256).unwrap()]);
+        assert!(matches!(refused, Ok(()) | Err(EncodeError::ReadOnly(_))));
+        assert!(refused.is_ok() || !scheme.converts());
+    }
+    let refused = Scheme::Q6K.encode_row(&[0.0; 256], &mut [0; 210]);
     assert_eq!(refused, Err(EncodeError::ReadOnly("q6_k")));
 }
 
@@ -204,17 +216,48 @@ fn h14_non_finite_sources_are_refused_by_index() {
     }
 }
 
+/// The index of the first weight that is not finite, found by decoding all.
+fn first_non_finite(scheme: Scheme, bytes: &[u8]) -> Option<usize> {
+    let mut decoded = vec![0.0; bytes.len() / scheme.group_bytes() * scheme.group_len()];
+    scheme.decode_row(bytes, &mut decoded);
+    decoded.iter().position(|w| !w.is_finite())
+}
+
 #[test]
-fn h14_non_finite_scales_are_found() {
-    for (scheme, offset) in
-        [(Scheme::Q8_0, 34), (Scheme::Q4_0, 18), (Scheme::Q4_1, 20 + 2), (Scheme::Q6K, 210 + 208)]
-    {
-        let mut bytes = vec![0x11; scheme.group_bytes() * 3];
-        bytes[offset..offset + 2].copy_from_slice(&0x7c00u16.to_le_bytes());
-        if scheme == Scheme::Q6K {
-            bytes[208..210].copy_from_slice(&[0, 0]);
+fn h14_non_finite_weights_are_found_without_decoding_all() {
+    for &scheme in Scheme::ALL {
+        let size = scheme.group_bytes();
+        let mut poisons = 0;
+        for at in [0, 1, 127, 128, 200, 256, 299] {
+            for seed in 0..400 {
+                let mut row = vec![0; 300 * size];
+                row[at * size..].copy_from_slice(&bytes((300 - at) * size, seed));
+                row[(at + 1).min(299) * size..].fill(0);
+                let expected = first_non_finite(scheme, &row);
+                assert_eq!(scheme.find_non_finite(&row), expected, "{}, group {at}", scheme.name());
+                poisons += usize::from(expected.is_some());
+            }
         }
-        assert_eq!(scheme.find_non_finite(&bytes), Some(scheme.group_len()), "{}", scheme.name());
+        // An f32's exponent of eight bits is the rarest to be all ones.
+        assert!(poisons > 4 && poisons < 1400, "{}: {poisons}", scheme.name());
+    }
+}
+
+/// The largest scales with all codes: no finite scale gives a weight past f32.
+#[test]
+fn h14_the_largest_finite_scales_give_finite_weights() {
+    for &scheme in Scheme::ALL.iter().filter(|scheme| !scheme.is_dense()) {
+        for (low, high) in [(0xff, 0x7b), (0xff, 0xfb)] {
+            for code in 0..=255u8 {
+                let mut group = vec![code; scheme.group_bytes()];
+                for at in 0..scheme.group_bytes() - 1 {
+                    let kept = [group[at], group[at + 1]];
+                    (group[at], group[at + 1]) = (low, high);
+                    assert_eq!(scheme.find_non_finite(&group), first_non_finite(scheme, &group));
+                    (group[at], group[at + 1]) = (kept[0], kept[1]);
+                }
+            }
+        }
     }
 }
 
