@@ -1,0 +1,100 @@
+//! `q5_k`: 256 weights in 176 bytes. Read, not written.
+//!
+//! ```text
+//! byte 0..2    d, f16     byte 2..4   dmin, f16
+//! byte 4..16   eight scales s and minimums m of six bits: `k_scales`
+//! byte 16..48  fifth bits       byte 48..176  low four bits
+//!
+//! part p (32 weights, p = 0..8), i in 0..32:  k = 32 p + i
+//!   low  = nibble (p % 2) of byte 48 + 32 (p / 2) + i         high = bit p of byte 16 + i
+//! w[k] = d * s[p] * (low + 16 high) - dmin * m[p]
+//! ```
+
+use bytemuck::{Pod, Zeroable};
+
+use super::k_scales::scale_and_min;
+use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use crate::activations::Activations;
+use crate::tile::U5Super;
+
+/// The scheme `q5_k`.
+pub struct Q5K;
+
+/// Bytes of one super-block.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Group {
+    pub(crate) d: [u8; 2],
+    pub(crate) dmin: [u8; 2],
+    pub(crate) scales: [u8; 12],
+    high: [u8; 32],
+    low: [u8; 128],
+}
+
+const _: () = assert!(size_of::<Group>() == 176);
+
+impl Group {
+    /// The codes of weights `32 * part ..`, 0 to 31.
+    #[inline(always)]
+    pub(crate) fn unsigned_codes(&self, part: usize) -> [u8; 32] {
+        let low = &self.low[32 * (part / 2)..][..32];
+        let mut codes = [0; 32];
+        for ((code, low), high) in codes.iter_mut().zip(low).zip(&self.high) {
+            *code = ((low >> (4 * (part % 2))) & 15) | (((high >> part) & 1) << 4);
+        }
+        codes
+    }
+
+    /// Puts the codes of weights `32 * part ..` into a group where they are zero.
+    pub(crate) fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
+        let low = &mut self.low[32 * (part / 2)..][..32];
+        for ((code, low), high) in codes.iter().zip(low).zip(&mut self.high) {
+            *low |= (code & 15) << (4 * (part % 2));
+            *high |= (code >> 4) << part;
+        }
+    }
+
+    /// Factor of the codes of a part, and what is taken off their products.
+    #[inline(always)]
+    fn scale_and_min(&self, part: usize) -> (f32, f32) {
+        let (scale, min) = scale_and_min(&self.scales, part);
+        (read_f16(self.d) * f32::from(scale), read_f16(self.dmin) * f32::from(min))
+    }
+}
+
+impl WeightScheme for Q5K {
+    const NAME: &'static str = "q5_k";
+    const GGML_TYPE: u32 = 13;
+    /// The number of files that have nothing but q5_k where their quantizer had a choice.
+    const FILE_TYPE: u32 = 16;
+    const CONVERTS: bool = false;
+    const GROUP_LEN: usize = 256;
+    const CODES_LEN: usize = 32;
+    const ACTIVATIONS: Activations = Activations::S8;
+    type Group = Group;
+    type Tile = U5Super;
+
+    #[inline(always)]
+    fn decode(group: &Group, out: &mut [f32]) {
+        for (part, out) in out.chunks_exact_mut(32).enumerate() {
+            let (scale, min) = group.scale_and_min(part);
+            for (out, code) in out.iter_mut().zip(group.unsigned_codes(part)) {
+                *out = scale * f32::from(code) - min;
+            }
+        }
+    }
+
+    fn encode(_: &[f32]) -> Option<Group> {
+        None
+    }
+
+    #[inline(always)]
+    fn is_finite(group: &Group) -> bool {
+        is_finite_f16(group.d) & is_finite_f16(group.dmin)
+    }
+
+    fn codes(group: &Group, part: usize) -> Option<Codes> {
+        let (scale, min) = group.scale_and_min(part);
+        Some(Codes { scale, offset: -min, codes: group.unsigned_codes(part).map(u8::cast_signed) })
+    }
+}
