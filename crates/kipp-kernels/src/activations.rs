@@ -9,12 +9,12 @@
 //! bf16 pairs   for each two columns: two bf16, the even column in the low half
 //! s8           for each group of 32 columns, 14 rows:
 //!              scale f32 | -8 * sum i32 | -128 * sum i32 | scale * sum f32 | 8 words of 4 codes i8
-//!              | sum of the first 16 codes i32 | sum of the last 16 i32
+//!              | -32 * sum of the first 16 codes i32 | -32 * sum of the last 16 i32
 //! ```
 //!
 //! s8: scale = max |x| / 127, code = x * (127 / max |x|) to nearest even. A group with a NaN or an infinity gets a NaN
-//! scale, so that it shows in every output it reaches. The multiples of the sum are where the integer sums of codes
-//! centred on 8 and 128 start, so that centring costs a kernel nothing.
+//! scale, so that it shows in every output it reaches. The multiples of the sums are where the integer sums of codes
+//! centred on 8, 128 and (for 16 at a time) 32 start, so that centring costs a kernel nothing.
 
 use std::ops::Range;
 
@@ -338,8 +338,8 @@ fn code_group<I: Isa>(isa: I, x: &[f32; GROUP_COLS]) -> [[u8; 4]; GROUP_ROWS] {
         let codes = isa.low_bytes(isa.as_words(rounded[half]));
         words[4 + 4 * half..8 + 4 * half].copy_from_slice(codes.as_chunks().0);
     }
-    words[12] = first.to_le_bytes();
-    words[13] = last.to_le_bytes();
+    words[12] = (-32 * first).to_le_bytes();
+    words[13] = (-32 * last).to_le_bytes();
     words
 }
 
@@ -376,8 +376,8 @@ mod tests {
         let sum = |codes: &[i8]| codes.iter().map(|&c| i32::from(c)).sum::<i32>();
         assert_eq!(i32::from_le_bytes(words[1]), -8 * sum(&codes));
         assert_eq!(i32::from_le_bytes(words[2]), -128 * sum(&codes));
-        assert_eq!(i32::from_le_bytes(words[12]), sum(&codes[..16]));
-        assert_eq!(i32::from_le_bytes(words[13]), sum(&codes[16..]));
+        assert_eq!(i32::from_le_bytes(words[12]), -32 * sum(&codes[..16]));
+        assert_eq!(i32::from_le_bytes(words[13]), -32 * sum(&codes[16..]));
     }
 
     #[test]

@@ -42,7 +42,9 @@ impl ProductCase {
         [tokens, rows, cols]: [usize; 3],
     ) -> ProductCase {
         let seed = (tokens * 1_000_003 + rows * 1009 + cols) as u64;
-        let weights = encode(scheme, &numbers(rows * cols, seed));
+        let scale = |group| 0.000_3 * (1.0 + (group % 7) as f32);
+        let weights = encode(scheme, &numbers(rows * cols, seed))
+            .unwrap_or_else(|| arbitrary_groups(scheme, rows * cols, scale));
         let x = numbers(tokens * cols, seed + 1);
         ProductCase { scheme, activations, rows, cols, tokens, weights, x }
     }
@@ -57,18 +59,32 @@ impl ProductCase {
             _ => (-9, 9),
         };
         let mut values = whole_numbers(rows * cols, 5, low, high);
-        let mut x = whole_numbers(tokens * cols, 6, -127, 127);
         // The extremes in each group make its scale one.
         for group in values.chunks_mut(GROUP_COLS).filter(|group| group.len() > 1) {
             (group[0], group[1]) = (low as f32, high as f32);
         }
-        for row in x.chunks_mut(cols) {
+        let encoded = encode(scheme, &values);
+        // Codes as they come, times scales as they come: thousands. Smaller inputs keep their sums within 24 bits.
+        let largest = if encoded.is_some() { 127 } else { 3 };
+        case.weights = encoded.unwrap_or_else(|| arbitrary_groups(scheme, rows * cols, |_| 1.0));
+        case.x = whole_numbers(tokens * cols, 6, -largest, largest);
+        for row in case.x.chunks_mut(cols) {
             row.chunks_mut(GROUP_COLS).for_each(|group| group[0] = -127.0);
         }
-        case.weights =
-            if scheme == Scheme::Q6K { q6_k_bytes(rows * cols, true) } else { encode(scheme, &values) };
-        case.x = x;
         case
+    }
+
+    /// The case with every byte of its weights this one, but for f16 scales, and every input `x`.
+    pub fn with_all(mut self, byte: u8, x: f32) -> ProductCase {
+        for group in self.weights.chunks_mut(self.scheme.group_bytes()) {
+            let kept = group.to_vec();
+            group.fill(byte);
+            for &at in self.scheme.f16_at() {
+                group[at..at + 2].copy_from_slice(&kept[at..at + 2]);
+            }
+        }
+        self.x.fill(x);
+        self
     }
 
     /// Shape and kind, for messages.
@@ -98,25 +114,20 @@ impl ProductCase {
     }
 }
 
-/// Encodes a matrix whose rows are whole groups; a scheme that is only read gets arbitrary codes.
-fn encode(scheme: Scheme, values: &[f32]) -> Vec<u8> {
-    let mut bytes = vec![0; scheme.row_bytes(values.len()).unwrap_or(0)];
-    match scheme.encode_row(values, &mut bytes) {
-        Ok(()) => bytes,
-        Err(_) => q6_k_bytes(values.len(), false),
-    }
+/// Encodes a matrix whose rows are whole groups; `None` if the scheme is only read.
+fn encode(scheme: Scheme, values: &[f32]) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; scheme.row_bytes(values.len())?];
+    scheme.encode_row(values, &mut bytes).ok().map(|()| bytes)
 }
 
-/// Super-blocks with arbitrary codes and scales; with a scale of one and small sub-scales if `whole`.
-fn q6_k_bytes(weights: usize, whole: bool) -> Vec<u8> {
-    let mut bytes: Vec<u8> =
-        whole_numbers(weights / 256 * 210, 11, 0, 255).iter().map(|v| *v as u8).collect();
-    for (i, block) in bytes.chunks_exact_mut(210).enumerate() {
-        let d = if whole { 1.0 } else { 0.000_3 * (1.0 + (i % 7) as f32) };
-        if whole {
-            block[192..208].iter_mut().for_each(|scale| *scale = (*scale % 9).wrapping_sub(4));
+/// Groups of arbitrary bytes, their f16 scales given by the group's index.
+fn arbitrary_groups(scheme: Scheme, weights: usize, scale: impl Fn(usize) -> f32) -> Vec<u8> {
+    let len = scheme.row_bytes(weights).unwrap_or(0);
+    let mut bytes: Vec<u8> = whole_numbers(len, 11, 0, 255).iter().map(|v| *v as u8).collect();
+    for (index, group) in bytes.chunks_exact_mut(scheme.group_bytes()).enumerate() {
+        for &at in scheme.f16_at() {
+            group[at..at + 2].copy_from_slice(&f32_to_f16(scale(index)).to_le_bytes());
         }
-        block[208..].copy_from_slice(&f32_to_f16(d).to_le_bytes());
     }
     bytes
 }

@@ -7,9 +7,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, nibbles, read_f16};
 use crate::activations::Activations;
-use crate::tile::Iq4;
+use crate::tile::{Coded, CodedWeights, Single, U4Table};
 
 /// What the indices mean: denser near zero, where most weights are. The format's own table.
 pub const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -21,11 +21,27 @@ pub struct Iq4Nl;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Group {
-    pub(crate) d: [u8; 2],
-    pub(crate) nibbles: [u8; 16],
+    d: [u8; 2],
+    nibbles: [u8; 16],
 }
 
 const _: () = assert!(size_of::<Group>() == 18);
+
+impl CodedWeights for Group {
+    type Codes = U4Table;
+    type Scales = Single;
+    const F16_AT: &'static [usize] = &[0];
+
+    #[inline(always)]
+    fn unsigned_codes(&self, _: usize) -> [u8; 32] {
+        nibbles::unpack(&self.nibbles)
+    }
+
+    #[inline(always)]
+    fn insert_codes(&mut self, _: usize, codes: &[u8; 32]) {
+        self.nibbles = nibbles::pack(codes);
+    }
+}
 
 impl WeightScheme for Iq4Nl {
     const NAME: &'static str = "iq4_nl";
@@ -36,7 +52,7 @@ impl WeightScheme for Iq4Nl {
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = Iq4;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
@@ -50,24 +66,13 @@ impl WeightScheme for Iq4Nl {
         None
     }
 
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d)
-    }
-
     fn codes(group: &Group, _: usize) -> Option<Codes> {
         Some(Codes { scale: read_f16(group.d), offset: 0.0, codes: values(&group.nibbles) })
     }
 }
 
-/// The values of 32 indices: those in the low nibbles first.
+/// The values of 32 indices.
 #[inline(always)]
 pub(super) fn values(nibbles: &[u8; 16]) -> [i8; 32] {
-    let mut values = [0; 32];
-    let (low, high) = values.split_at_mut(16);
-    for ((low, high), byte) in low.iter_mut().zip(high).zip(nibbles) {
-        *low = VALUES[usize::from(byte & 15)];
-        *high = VALUES[usize::from(byte >> 4)];
-    }
-    values
+    nibbles::unpack(nibbles).map(|index| VALUES[usize::from(index)])
 }

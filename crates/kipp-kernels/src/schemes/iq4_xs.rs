@@ -8,12 +8,14 @@
 //! w[k] = d * s[k / 32] * VALUES[q[k]]
 //! ```
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable};
 
 use super::iq4_nl::values;
-use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, nibbles, read_f16};
 use crate::activations::Activations;
-use crate::tile::Iq4Super;
+use crate::tile::{Coded, CodedWeights, SixBit, U4Table};
 
 /// The scheme `iq4_xs`.
 pub struct Iq4Xs;
@@ -22,10 +24,10 @@ pub struct Iq4Xs;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Group {
-    pub(crate) d: [u8; 2],
-    pub(crate) scales_high: [u8; 2],
-    pub(crate) scales_low: [u8; 4],
-    pub(crate) nibbles: [[u8; 16]; 8],
+    d: [u8; 2],
+    scales_high: [u8; 2],
+    scales_low: [u8; 4],
+    nibbles: [[u8; 16]; 8],
 }
 
 const _: () = assert!(size_of::<Group>() == 136);
@@ -40,6 +42,23 @@ impl Group {
     }
 }
 
+impl CodedWeights for Group {
+    type Codes = U4Table;
+    type Scales = SixBit;
+    const F16_AT: &'static [usize] = &[0];
+    const BYTES: Range<usize> = 2..8;
+
+    #[inline(always)]
+    fn unsigned_codes(&self, part: usize) -> [u8; 32] {
+        nibbles::unpack(&self.nibbles[part])
+    }
+
+    #[inline(always)]
+    fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
+        self.nibbles[part] = nibbles::pack(codes);
+    }
+}
+
 impl WeightScheme for Iq4Xs {
     const NAME: &'static str = "iq4_xs";
     const GGML_TYPE: u32 = 23;
@@ -49,7 +68,7 @@ impl WeightScheme for Iq4Xs {
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = Iq4Super;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
@@ -63,11 +82,6 @@ impl WeightScheme for Iq4Xs {
 
     fn encode(_: &[f32]) -> Option<Group> {
         None
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d)
     }
 
     fn codes(group: &Group, part: usize) -> Option<Codes> {

@@ -6,8 +6,18 @@
 pub mod bf16;
 pub mod f16;
 pub mod f32;
+pub mod iq4_nl;
+pub mod iq4_xs;
+mod k_scales;
+mod nibbles;
+pub mod q2_k;
+pub mod q3_k;
 pub mod q4_0;
 pub mod q4_1;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
 mod registry;
@@ -53,7 +63,11 @@ pub trait WeightScheme: 'static {
 
     /// Whether every weight of the group is finite. Told from the f16 scales alone where there are codes: a scale that is
     /// not finite shows in every weight, and finite ones stay far below the largest f32 whatever the codes.
-    fn is_finite(group: &Self::Group) -> bool;
+    #[inline(always)]
+    fn is_finite(group: &Self::Group) -> bool {
+        let bytes = bytemuck::bytes_of(group);
+        Self::Tile::F16_AT.iter().fold(true, |all, &at| all & is_finite_f16([bytes[at], bytes[at + 1]]))
+    }
 
     /// The integer codes of weights `part * CODES_LEN ..` of the group; `None` for dense schemes.
     fn codes(group: &Self::Group, part: usize) -> Option<Codes>;
@@ -137,6 +151,11 @@ impl Scheme {
         self.facts().group_bytes
     }
 
+    /// Where the f16 scales and minimums of a group begin; none for dense schemes.
+    pub fn f16_at(self) -> &'static [usize] {
+        self.facts().f16_at
+    }
+
     /// What products with these weights make of their input unless something finer is asked for: s8 for quantized
     /// weights, bf16 for bf16, f32 for f16 and f32.
     pub fn activations(self) -> Activations {
@@ -193,6 +212,7 @@ struct Facts {
     converts: bool,
     group_len: usize,
     group_bytes: usize,
+    f16_at: &'static [usize],
     activations: Activations,
 }
 
@@ -210,6 +230,7 @@ impl SchemeVisitor for FactsOf {
             converts: S::CONVERTS,
             group_len: S::GROUP_LEN,
             group_bytes: size_of::<S::Group>(),
+            f16_at: S::Tile::F16_AT,
             activations: S::ACTIVATIONS,
         }
     }

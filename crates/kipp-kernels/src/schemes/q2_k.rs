@@ -10,11 +10,13 @@
 //! w[k] = d * s[k / 16] * q[k] - dmin * m[k / 16]
 //! ```
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, read_f16};
 use crate::activations::Activations;
-use crate::tile::U2;
+use crate::tile::{Coded, CodedWeights, FourBitMinOf16, U2};
 
 /// The scheme `q2_k`.
 pub struct Q2K;
@@ -23,18 +25,31 @@ pub struct Q2K;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Group {
-    pub(crate) scales: [u8; 16],
+    scales: [u8; 16],
     codes: [u8; 64],
-    pub(crate) d: [u8; 2],
-    pub(crate) dmin: [u8; 2],
+    d: [u8; 2],
+    dmin: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Group>() == 84);
 
 impl Group {
-    /// The codes of weights `32 * part ..`, 0 to 3.
+    /// Factor of the codes of 16 weights, and what is taken off their products.
     #[inline(always)]
-    pub(crate) fn unsigned_codes(&self, part: usize) -> [u8; 32] {
+    fn scale_and_min(&self, sixteen: usize) -> (f32, f32) {
+        let packed = self.scales[sixteen];
+        (read_f16(self.d) * f32::from(packed & 15), read_f16(self.dmin) * f32::from(packed >> 4))
+    }
+}
+
+impl CodedWeights for Group {
+    type Codes = U2;
+    type Scales = FourBitMinOf16;
+    const F16_AT: &'static [usize] = &[80, 82];
+    const BYTES: Range<usize> = 0..16;
+
+    #[inline(always)]
+    fn unsigned_codes(&self, part: usize) -> [u8; 32] {
         let mut codes = [0; 32];
         for (code, byte) in codes.iter_mut().zip(&self.codes[32 * (part / 4)..][..32]) {
             *code = (byte >> (2 * (part % 4))) & 3;
@@ -42,18 +57,11 @@ impl Group {
         codes
     }
 
-    /// Puts the codes of weights `32 * part ..` into a group where they are zero.
-    pub(crate) fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
+    #[inline(always)]
+    fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
         for (code, byte) in codes.iter().zip(&mut self.codes[32 * (part / 4)..][..32]) {
             *byte |= code << (2 * (part % 4));
         }
-    }
-
-    /// Factor of the codes of 16 weights, and what is taken off their products.
-    #[inline(always)]
-    fn scale_and_min(&self, sixteen: usize) -> (f32, f32) {
-        let packed = self.scales[sixteen];
-        (read_f16(self.d) * f32::from(packed & 15), read_f16(self.dmin) * f32::from(packed >> 4))
     }
 }
 
@@ -66,7 +74,7 @@ impl WeightScheme for Q2K {
     const CODES_LEN: usize = 16;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = U2;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
@@ -83,11 +91,6 @@ impl WeightScheme for Q2K {
 
     fn encode(_: &[f32]) -> Option<Group> {
         None
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d) & is_finite_f16(group.dmin)
     }
 
     fn codes(group: &Group, sixteen: usize) -> Option<Codes> {

@@ -11,11 +11,13 @@
 //! w[k] = d * s[k / 16] * (low + 4 third - 4)
 //! ```
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, read_f16};
 use crate::activations::Activations;
-use crate::tile::U3;
+use crate::tile::{Coded, CodedWeights, SixBitOf16, U3};
 
 /// The scheme `q3_k`.
 pub struct Q3K;
@@ -26,16 +28,30 @@ pub struct Q3K;
 pub struct Group {
     third: [u8; 32],
     low: [u8; 64],
-    pub(crate) scales: [u8; 12],
-    pub(crate) d: [u8; 2],
+    scales: [u8; 12],
+    d: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Group>() == 110);
 
 impl Group {
-    /// The codes of weights `32 * part ..`, 0 to 7.
+    /// Factor of the codes of 16 weights.
     #[inline(always)]
-    pub(crate) fn unsigned_codes(&self, part: usize) -> [u8; 32] {
+    fn scale(&self, sixteen: usize) -> f32 {
+        let low = (self.scales[sixteen % 8] >> (4 * (sixteen / 8))) & 15;
+        let high = (self.scales[8 + sixteen % 4] >> (2 * (sixteen / 4))) & 3;
+        read_f16(self.d) * (f32::from(low | (high << 4)) - 32.0)
+    }
+}
+
+impl CodedWeights for Group {
+    type Codes = U3;
+    type Scales = SixBitOf16;
+    const F16_AT: &'static [usize] = &[108];
+    const BYTES: Range<usize> = 96..108;
+
+    #[inline(always)]
+    fn unsigned_codes(&self, part: usize) -> [u8; 32] {
         let low = &self.low[32 * (part / 4)..][..32];
         let mut codes = [0; 32];
         for ((code, low), third) in codes.iter_mut().zip(low).zip(&self.third) {
@@ -44,21 +60,13 @@ impl Group {
         codes
     }
 
-    /// Puts the codes of weights `32 * part ..` into a group where they are zero.
-    pub(crate) fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
+    #[inline(always)]
+    fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
         let low = &mut self.low[32 * (part / 4)..][..32];
         for ((code, low), third) in codes.iter().zip(low).zip(&mut self.third) {
             *low |= (code & 3) << (2 * (part % 4));
             *third |= (code >> 2) << part;
         }
-    }
-
-    /// Factor of the codes of 16 weights.
-    #[inline(always)]
-    fn scale(&self, sixteen: usize) -> f32 {
-        let low = (self.scales[sixteen % 8] >> (4 * (sixteen / 8))) & 15;
-        let high = (self.scales[8 + sixteen % 4] >> (2 * (sixteen / 4))) & 3;
-        read_f16(self.d) * (f32::from(low | (high << 4)) - 32.0)
     }
 }
 
@@ -72,7 +80,7 @@ impl WeightScheme for Q3K {
     const CODES_LEN: usize = 16;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = U3;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
@@ -89,11 +97,6 @@ impl WeightScheme for Q3K {
 
     fn encode(_: &[f32]) -> Option<Group> {
         None
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d)
     }
 
     fn codes(group: &Group, sixteen: usize) -> Option<Codes> {

@@ -7,10 +7,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, finite_f16, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, finite_f16, nibbles, read_f16};
 use crate::activations::Activations;
 use crate::half::f16_to_f32;
-use crate::tile::U4;
+use crate::tile::{Coded, CodedWeights, Single, U4};
 
 /// The scheme `q4_0`.
 pub struct Q4_0;
@@ -19,11 +19,27 @@ pub struct Q4_0;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Group {
-    pub(crate) d: [u8; 2],
-    pub(crate) nibbles: [u8; 16],
+    d: [u8; 2],
+    nibbles: [u8; 16],
 }
 
 const _: () = assert!(size_of::<Group>() == 18);
+
+impl CodedWeights for Group {
+    type Codes = U4;
+    type Scales = Single;
+    const F16_AT: &'static [usize] = &[0];
+
+    #[inline(always)]
+    fn unsigned_codes(&self, _: usize) -> [u8; 32] {
+        nibbles::unpack(&self.nibbles)
+    }
+
+    #[inline(always)]
+    fn insert_codes(&mut self, _: usize, codes: &[u8; 32]) {
+        self.nibbles = nibbles::pack(codes);
+    }
+}
 
 impl WeightScheme for Q4_0 {
     const NAME: &'static str = "q4_0";
@@ -34,15 +50,13 @@ impl WeightScheme for Q4_0 {
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = U4;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
         let d = read_f16(group.d);
-        let (low, high) = out.split_at_mut(16);
-        for ((low, high), &byte) in low.iter_mut().zip(high).zip(&group.nibbles) {
-            *low = d * (f32::from(byte & 15) - 8.0);
-            *high = d * (f32::from(byte >> 4) - 8.0);
+        for (out, code) in out.iter_mut().zip(nibbles::unpack(&group.nibbles)) {
+            *out = d * (f32::from(code) - 8.0);
         }
     }
 
@@ -57,24 +71,12 @@ impl WeightScheme for Q4_0 {
         };
         // A scale that rounded to minus zero is written as zero, so that zeros decode to +0.
         let bits = if d == 0.0 { 0 } else { bits };
-        let mut group = Group { d: bits.to_le_bytes(), nibbles: [0; 16] };
-        for (i, byte) in group.nibbles.iter_mut().enumerate() {
-            *byte = code(values[i]) | (code(values[i + 16]) << 4);
-        }
-        Some(group)
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d)
+        let codes = std::array::from_fn(|i| code(values[i]));
+        Some(Group { d: bits.to_le_bytes(), nibbles: nibbles::pack(&codes) })
     }
 
     fn codes(group: &Group, _: usize) -> Option<Codes> {
-        let mut codes = [0i8; 32];
-        for (i, &byte) in group.nibbles.iter().enumerate() {
-            codes[i] = (byte & 15).cast_signed() - 8;
-            codes[i + 16] = (byte >> 4).cast_signed() - 8;
-        }
+        let codes = nibbles::unpack(&group.nibbles).map(|code| code.cast_signed() - 8);
         Some(Codes { scale: read_f16(group.d), offset: 0.0, codes })
     }
 }

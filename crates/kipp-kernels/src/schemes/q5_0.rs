@@ -8,9 +8,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, read_f16};
 use crate::activations::Activations;
-use crate::tile::U5;
+use crate::tile::{Coded, CodedWeights, Single, U5};
 
 /// The scheme `q5_0`.
 pub struct Q5_0;
@@ -19,8 +19,8 @@ pub struct Q5_0;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Group {
-    pub(crate) d: [u8; 2],
-    pub(crate) codes: FiveBits,
+    d: [u8; 2],
+    codes: FiveBits,
 }
 
 const _: () = assert!(size_of::<Group>() == 22);
@@ -57,6 +57,22 @@ impl FiveBits {
     }
 }
 
+impl CodedWeights for Group {
+    type Codes = U5;
+    type Scales = Single;
+    const F16_AT: &'static [usize] = &[0];
+
+    #[inline(always)]
+    fn unsigned_codes(&self, _: usize) -> [u8; 32] {
+        self.codes.unpack()
+    }
+
+    #[inline(always)]
+    fn insert_codes(&mut self, _: usize, codes: &[u8; 32]) {
+        self.codes = FiveBits::pack(codes);
+    }
+}
+
 impl WeightScheme for Q5_0 {
     const NAME: &'static str = "q5_0";
     const GGML_TYPE: u32 = 6;
@@ -66,7 +82,7 @@ impl WeightScheme for Q5_0 {
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = U5;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
@@ -78,11 +94,6 @@ impl WeightScheme for Q5_0 {
 
     fn encode(_: &[f32]) -> Option<Group> {
         None
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d)
     }
 
     fn codes(group: &Group, _: usize) -> Option<Codes> {

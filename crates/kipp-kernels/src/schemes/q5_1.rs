@@ -8,9 +8,9 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::q5_0::FiveBits;
-use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, read_f16};
 use crate::activations::Activations;
-use crate::tile::U5Min;
+use crate::tile::{Coded, CodedWeights, SingleMin, U5};
 
 /// The scheme `q5_1`.
 pub struct Q5_1;
@@ -19,12 +19,28 @@ pub struct Q5_1;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Group {
-    pub(crate) d: [u8; 2],
-    pub(crate) m: [u8; 2],
-    pub(crate) codes: FiveBits,
+    d: [u8; 2],
+    m: [u8; 2],
+    codes: FiveBits,
 }
 
 const _: () = assert!(size_of::<Group>() == 24);
+
+impl CodedWeights for Group {
+    type Codes = U5;
+    type Scales = SingleMin;
+    const F16_AT: &'static [usize] = &[0, 2];
+
+    #[inline(always)]
+    fn unsigned_codes(&self, _: usize) -> [u8; 32] {
+        self.codes.unpack()
+    }
+
+    #[inline(always)]
+    fn insert_codes(&mut self, _: usize, codes: &[u8; 32]) {
+        self.codes = FiveBits::pack(codes);
+    }
+}
 
 impl WeightScheme for Q5_1 {
     const NAME: &'static str = "q5_1";
@@ -35,7 +51,7 @@ impl WeightScheme for Q5_1 {
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = U5Min;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
@@ -47,11 +63,6 @@ impl WeightScheme for Q5_1 {
 
     fn encode(_: &[f32]) -> Option<Group> {
         None
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d) & is_finite_f16(group.m)
     }
 
     fn codes(group: &Group, _: usize) -> Option<Codes> {

@@ -10,12 +10,14 @@
 //! w[k] = d * s[p] * (low + 16 high) - dmin * m[p]
 //! ```
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable};
 
 use super::k_scales::scale_and_min;
-use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, read_f16};
 use crate::activations::Activations;
-use crate::tile::U5Super;
+use crate::tile::{Coded, CodedWeights, SixBitMin, U5};
 
 /// The scheme `q5_k`.
 pub struct Q5K;
@@ -24,9 +26,9 @@ pub struct Q5K;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Group {
-    pub(crate) d: [u8; 2],
-    pub(crate) dmin: [u8; 2],
-    pub(crate) scales: [u8; 12],
+    d: [u8; 2],
+    dmin: [u8; 2],
+    scales: [u8; 12],
     high: [u8; 32],
     low: [u8; 128],
 }
@@ -34,9 +36,22 @@ pub struct Group {
 const _: () = assert!(size_of::<Group>() == 176);
 
 impl Group {
-    /// The codes of weights `32 * part ..`, 0 to 31.
+    /// Factor of the codes of a part, and what is taken off their products.
     #[inline(always)]
-    pub(crate) fn unsigned_codes(&self, part: usize) -> [u8; 32] {
+    fn scale_and_min(&self, part: usize) -> (f32, f32) {
+        let (scale, min) = scale_and_min(&self.scales, part);
+        (read_f16(self.d) * f32::from(scale), read_f16(self.dmin) * f32::from(min))
+    }
+}
+
+impl CodedWeights for Group {
+    type Codes = U5;
+    type Scales = SixBitMin;
+    const F16_AT: &'static [usize] = &[0, 2];
+    const BYTES: Range<usize> = 4..16;
+
+    #[inline(always)]
+    fn unsigned_codes(&self, part: usize) -> [u8; 32] {
         let low = &self.low[32 * (part / 2)..][..32];
         let mut codes = [0; 32];
         for ((code, low), high) in codes.iter_mut().zip(low).zip(&self.high) {
@@ -45,20 +60,13 @@ impl Group {
         codes
     }
 
-    /// Puts the codes of weights `32 * part ..` into a group where they are zero.
-    pub(crate) fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
+    #[inline(always)]
+    fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
         let low = &mut self.low[32 * (part / 2)..][..32];
         for ((code, low), high) in codes.iter().zip(low).zip(&mut self.high) {
             *low |= (code & 15) << (4 * (part % 2));
             *high |= (code >> 4) << part;
         }
-    }
-
-    /// Factor of the codes of a part, and what is taken off their products.
-    #[inline(always)]
-    fn scale_and_min(&self, part: usize) -> (f32, f32) {
-        let (scale, min) = scale_and_min(&self.scales, part);
-        (read_f16(self.d) * f32::from(scale), read_f16(self.dmin) * f32::from(min))
     }
 }
 
@@ -72,7 +80,7 @@ impl WeightScheme for Q5K {
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = U5Super;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
@@ -86,11 +94,6 @@ impl WeightScheme for Q5K {
 
     fn encode(_: &[f32]) -> Option<Group> {
         None
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d) & is_finite_f16(group.dmin)
     }
 
     fn codes(group: &Group, part: usize) -> Option<Codes> {

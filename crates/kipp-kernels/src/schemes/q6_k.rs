@@ -9,11 +9,13 @@
 //! w[k] = d * s[k / 16] * (low + 16 high - 32)
 //! ```
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, read_f16};
 use crate::activations::Activations;
-use crate::tile::U6;
+use crate::tile::{ByteOf16, Coded, CodedWeights, U6};
 
 /// The scheme `q6_k`.
 pub struct Q6K;
@@ -24,16 +26,20 @@ pub struct Q6K;
 pub struct Group {
     low: [u8; 128],
     high: [u8; 64],
-    pub(crate) scales: [u8; 16],
-    pub(crate) d: [u8; 2],
+    scales: [u8; 16],
+    d: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Group>() == 210);
 
-impl Group {
-    /// The codes of weights `32 * part ..`, 0 to 63.
+impl CodedWeights for Group {
+    type Codes = U6;
+    type Scales = ByteOf16;
+    const F16_AT: &'static [usize] = &[208];
+    const BYTES: Range<usize> = 192..208;
+
     #[inline(always)]
-    pub(crate) fn unsigned_codes(&self, part: usize) -> [u8; 32] {
+    fn unsigned_codes(&self, part: usize) -> [u8; 32] {
         let (half, quarter) = (part / 4, part % 4);
         let low = &self.low[64 * half + 32 * (quarter % 2)..][..32];
         let high = &self.high[32 * half..][..32];
@@ -44,19 +50,15 @@ impl Group {
         codes
     }
 
-    /// The super-block with these codes, 0 to 63; the inverse of [`Group::unsigned_codes`].
-    pub(crate) fn from_parts(codes: &[[u8; 32]; 8], scales: [u8; 16], d: [u8; 2]) -> Group {
-        let mut group = Group { low: [0; 128], high: [0; 64], scales, d };
-        for (part, codes) in codes.iter().enumerate() {
-            let (half, quarter) = (part / 4, part % 4);
-            let low = &mut group.low[64 * half + 32 * (quarter % 2)..][..32];
-            let high = &mut group.high[32 * half..][..32];
-            for ((code, low), high) in codes.iter().zip(low).zip(high) {
-                *low |= (code & 15) << (4 * (quarter / 2));
-                *high |= (code >> 4) << (2 * quarter);
-            }
+    #[inline(always)]
+    fn insert_codes(&mut self, part: usize, codes: &[u8; 32]) {
+        let (half, quarter) = (part / 4, part % 4);
+        let low = &mut self.low[64 * half + 32 * (quarter % 2)..][..32];
+        let high = &mut self.high[32 * half..][..32];
+        for ((code, low), high) in codes.iter().zip(low).zip(high) {
+            *low |= (code & 15) << (4 * (quarter / 2));
+            *high |= (code >> 4) << (2 * quarter);
         }
-        group
     }
 }
 
@@ -69,8 +71,9 @@ impl WeightScheme for Q6K {
     const CODES_LEN: usize = 16;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = U6;
+    type Tile = Coded<Group>;
 
+    #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
         let d = read_f16(group.d);
         for (part, out) in out.chunks_exact_mut(32).enumerate() {
@@ -84,11 +87,6 @@ impl WeightScheme for Q6K {
 
     fn encode(_: &[f32]) -> Option<Group> {
         None
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d)
     }
 
     fn codes(group: &Group, part: usize) -> Option<Codes> {

@@ -7,10 +7,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Codes, WeightScheme, finite_f16, is_finite_f16, read_f16};
+use super::{Codes, WeightScheme, finite_f16, read_f16};
 use crate::activations::Activations;
 use crate::half::f16_to_f32;
-use crate::tile::U8;
+use crate::tile::{Coded, CodedWeights, Single, U8};
 
 /// The scheme `q8_0`.
 pub struct Q8_0;
@@ -30,6 +30,22 @@ pub(crate) fn scale_bits(largest: f32) -> u16 {
     finite_f16(largest / 127.0)
 }
 
+impl CodedWeights for Group {
+    type Codes = U8;
+    type Scales = Single;
+    const F16_AT: &'static [usize] = &[0];
+
+    #[inline(always)]
+    fn unsigned_codes(&self, _: usize) -> [u8; 32] {
+        self.codes.map(|code| code ^ 0x80)
+    }
+
+    #[inline(always)]
+    fn insert_codes(&mut self, _: usize, codes: &[u8; 32]) {
+        self.codes = codes.map(|code| code ^ 0x80);
+    }
+}
+
 impl WeightScheme for Q8_0 {
     const NAME: &'static str = "q8_0";
     const GGML_TYPE: u32 = 8;
@@ -39,7 +55,7 @@ impl WeightScheme for Q8_0 {
     const CODES_LEN: usize = 32;
     const ACTIVATIONS: Activations = Activations::S8;
     type Group = Group;
-    type Tile = U8;
+    type Tile = Coded<Group>;
 
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
@@ -62,11 +78,6 @@ impl WeightScheme for Q8_0 {
             }
         }
         Some(group)
-    }
-
-    #[inline(always)]
-    fn is_finite(group: &Group) -> bool {
-        is_finite_f16(group.d)
     }
 
     fn codes(group: &Group, _: usize) -> Option<Codes> {

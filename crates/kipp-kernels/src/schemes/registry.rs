@@ -50,4 +50,20 @@ schemes! {
     Q4_1 => super::q4_1::Q4_1,
     /// Super-blocks of 256 six-bit codes, a byte scale for each 16, an f16 scale for all.
     Q6K => super::q6_k::Q6K,
+    /// Super-blocks of 256 five-bit codes, a six-bit scale and minimum for each 32, f16 factors of both.
+    Q5K => super::q5_k::Q5K,
+    /// Super-blocks of 256 nibbles, a six-bit scale and minimum for each 32, f16 factors of both.
+    Q4K => super::q4_k::Q4K,
+    /// Super-blocks of 256 three-bit codes, a six-bit scale for each 16, an f16 scale for all.
+    Q3K => super::q3_k::Q3K,
+    /// Super-blocks of 256 two-bit codes, a four-bit scale and minimum for each 16, f16 factors of both.
+    Q2K => super::q2_k::Q2K,
+    /// Groups of 32 five-bit codes, centred on 16, with an f16 scale.
+    Q5_0 => super::q5_0::Q5_0,
+    /// Groups of 32 five-bit codes with an f16 scale and an f16 minimum.
+    Q5_1 => super::q5_1::Q5_1,
+    /// Groups of 32 indices into a table of 16 values, with an f16 scale.
+    Iq4Nl => super::iq4_nl::Iq4Nl,
+    /// Super-blocks of 256 indices into the table of iq4_nl, a six-bit scale for each 32, an f16 scale for all.
+    Iq4Xs => super::iq4_xs::Iq4Xs,
 }

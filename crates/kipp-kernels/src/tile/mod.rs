@@ -11,13 +11,15 @@
 //! is lost or changed: [`decode_row`] takes the file's groups back out and decodes them by their definition.
 
 mod coded;
+mod codes;
 mod dense;
-mod six_bit;
+mod scales;
 
-pub use coded::{U4, U4Min, U8};
+pub use coded::{Coded, CodedWeights};
 pub(crate) use coded::{add_scaled, byte_dots};
+pub use codes::{CodeLines, CodeProducts, U2, U3, U4, U4Table, U5, U6, U8};
 pub use dense::{DenseBf16, DenseF16, DenseF32};
-pub use six_bit::U6;
+pub use scales::{ByteOf16, FourBitMinOf16, Head, Scaling, Single, SingleMin, SixBit, SixBitMin, SixBitOf16};
 
 use bytemuck::{Pod, Zeroable};
 
@@ -38,6 +40,8 @@ const MAX_BLOCK_GROUPS: usize = 2;
 pub trait TileKind: 'static {
     /// The file's group.
     type Group: Pod;
+    /// Where the group's f16 scales and minimums begin: weights of codes are finite where these are.
+    const F16_AT: &'static [usize] = &[];
     /// Columns of a block.
     const BLOCK_COLS: usize;
     /// Groups of a block and row, two at most.

@@ -66,15 +66,7 @@ fn extreme_codes_are_exact() {
     for &scheme in Scheme::ALL.iter().filter(|scheme| scheme.activations() == Activations::S8) {
         for byte in [0x00, 0x7f, 0x80, 0xff] {
             for sign in [127.0, -127.0] {
-                let mut case = ProductCase::whole(scheme, Activations::S8, [3, 16, 256]);
-                let f16_bytes = if scheme == Scheme::Q4_1 { 4 } else { 2 };
-                for group in case.weights.chunks_mut(scheme.group_bytes()) {
-                    let scales = if scheme == Scheme::Q6K { 208..210 } else { 0..f16_bytes };
-                    let kept = group[scales.clone()].to_vec();
-                    group.fill(byte);
-                    group[scales].copy_from_slice(&kept);
-                }
-                case.x.fill(sign);
+                let case = ProductCase::whole(scheme, Activations::S8, [3, 16, 256]).with_all(byte, sign);
                 for kernels in all_kernels() {
                     exact_on_whole_numbers(&case, |case| cpu::product(kernels, case, 100)).unwrap();
                 }

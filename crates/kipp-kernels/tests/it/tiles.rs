@@ -24,9 +24,17 @@ fn a_prepared_row_decodes_as_in_the_file() {
 #[test]
 fn at_true_shapes_tiles_are_at_most_three_percent_larger_than_the_file() {
     for &scheme in Scheme::ALL {
-        for [rows, cols] in
-            [[1024, 1024], [3072, 1024], [1024, 3072], [151_936, 2560], [2560, 9728], [5120, 17408]]
-        {
+        for [rows, cols] in [
+            [1024, 1024],
+            [3072, 1024],
+            [1024, 3072],
+            [6144, 2048],
+            [151_936, 2560],
+            [2560, 9728],
+            [4096, 4096],
+            [4096, 12288],
+            [5120, 17408],
+        ] {
             let layout = TileLayout::new(scheme, rows, cols).unwrap();
             let file = scheme.row_bytes(cols).unwrap() * rows;
             assert!(layout.bytes() as f64 <= file as f64 * 1.03, "{} {rows} x {cols}", scheme.name());
