@@ -9,7 +9,7 @@ use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use kipp_kernels::conformance::{cpu::prepare, numbers, product::ProductCase};
 use kipp_kernels::{
-    Activations, AttentionTask, CodedLayout, Columns, KernelClass, KvLayout, KvScheme, Scheme, Tiles,
+    Activations, AttentionTask, Cache, CodedLayout, Columns, KernelClass, KvLayout, KvScheme, Scheme, Tiles,
     attention_scratch_len, kv, select, tile::prepare_panel,
 };
 
@@ -113,9 +113,7 @@ fn attention(bencher: Bencher<'_, '_>, rows: usize) {
     let attended = rows * start + rows * (rows + 1) / 2;
     bencher.counter(ItemsCount::new(attended * 2 * 128 * 4)).bench_local(|| {
         kernels.attention(AttentionTask {
-            layout,
-            blocks: &blocks,
-            table: &table,
+            cache: Cache { layout, blocks: &blocks, table: &table },
             start,
             q: &q,
             q_stride: width,
@@ -123,6 +121,7 @@ fn attention(bencher: Bencher<'_, '_>, rows: usize) {
             kv_heads: 0..1,
             scale: 0.088,
             out: Columns::new(&mut out, width),
+            exact: false,
             scratch: &mut scratch,
         });
     });

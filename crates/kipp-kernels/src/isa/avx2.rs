@@ -301,7 +301,8 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
     fn low_bytes(self, a: Self::I32) -> [u8; LANES] {
         let mut bytes = [0; LANES];
         lanes!({
-            let low = Pair(a.0, a.1).map(|w| lanes!(_mm256_and_si256(w, _mm256_set1_epi32(255))));
+            let mask = _mm256_set1_epi32(255);
+            let low = Pair(_mm256_and_si256(a.0, mask), _mm256_and_si256(a.1, mask));
             // Packing works on 128-bit halves: the words of both registers come out by quarters, put in order afterwards.
             let packed = _mm256_packus_epi32(low.0, low.1);
             let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
