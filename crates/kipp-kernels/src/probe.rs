@@ -41,23 +41,23 @@ impl PeakLoop {
 
 /// Independent sums that [`peak_loop`] can keep: few hide no latency, many do not fit in the registers of every
 /// instruction set. Which is fastest, the caller finds out.
-pub const CHAINS: &[usize] = &[4, 6, 8, 12];
+pub const CHAINS: &[usize] = &[4, 6, 12, 16];
 
 /// Weight vectors that the loops turn over, from the first cache as in a kernel. With a single one the compiler takes
 /// what depends on it alone out of the loop, and a part of the operation is not measured.
 const WEIGHTS: usize = 16;
 
-/// Runs `rounds` rounds of one operation on each of `chains` sums (one of [`CHAINS`], or none at all) and returns the
-/// multiplications and additions done.
+/// Runs `rounds` rounds of [`WEIGHTS`] operations on each of `chains` sums (one of [`CHAINS`], or none at all) and returns
+/// the multiplications and additions done.
 pub(crate) fn peak_loop<I: Isa>(isa: I, which: PeakLoop, chains: usize, rounds: usize) -> u64 {
     match chains {
         4 => chained::<I, 4>(isa, which, rounds),
         6 => chained::<I, 6>(isa, which, rounds),
-        8 => chained::<I, 8>(isa, which, rounds),
         12 => chained::<I, 12>(isa, which, rounds),
+        16 => chained::<I, 16>(isa, which, rounds),
         _ => return 0,
     }
-    (which.operations() * chains) as u64 * rounds as u64
+    (which.operations() * WEIGHTS * chains) as u64 * rounds as u64
 }
 
 fn chained<I: Isa, const N: usize>(isa: I, which: PeakLoop, rounds: usize) {
@@ -82,7 +82,7 @@ fn chained<I: Isa, const N: usize>(isa: I, which: PeakLoop, rounds: usize) {
 fn f32_fma<I: Isa, const N: usize>(isa: I, rounds: usize) {
     let half = isa.splat(black_box(0.5));
     let mut sums = [isa.splat(black_box(3.0)); N];
-    for _ in 0..rounds {
+    for _ in 0..rounds * WEIGHTS {
         for t in 0..N {
             sums[t] = isa.fma(sums[t], half, half);
         }
@@ -105,10 +105,12 @@ fn u8_dot<I: Isa, const N: usize>(isa: I, rounds: usize) {
     }
     let start = isa.splat_word(0);
     let mut sums = [isa.u8_start(start); N];
-    for round in 0..rounds {
-        let codes = isa.load_words(&weights[round % WEIGHTS]);
-        for t in 0..N {
-            sums[t] = isa.u8_dot(sums[t], codes, x[t]);
+    for _ in 0..rounds {
+        for codes in &weights {
+            let codes = isa.load_words(codes);
+            for t in 0..N {
+                sums[t] = isa.u8_dot(sums[t], codes, x[t]);
+            }
         }
     }
     let mut total = isa.splat_word(0);
@@ -130,10 +132,12 @@ fn bf16_dot<I: Isa, const N: usize>(isa: I, rounds: usize) {
         *x = isa.splat_word(i32::from_le_bytes([low, high, minus_low, minus_high]));
     }
     let mut sums = [isa.splat(0.0); N];
-    for round in 0..rounds {
-        let weights = isa.load_words(&weights[round % WEIGHTS]);
-        for t in 0..N {
-            sums[t] = isa.bf16_dot(sums[t], weights, x[t]);
+    for _ in 0..rounds {
+        for weights in &weights {
+            let weights = isa.load_words(weights);
+            for t in 0..N {
+                sums[t] = isa.bf16_dot(sums[t], weights, x[t]);
+            }
         }
     }
     let mut total = sums[0];
@@ -192,10 +196,10 @@ mod tests {
         for class in KernelClass::available() {
             let kernels = select(class).unwrap();
             for &chains in CHAINS {
-                assert_eq!(kernels.peak_loop(PeakLoop::F32Fma, chains, 5), 5 * 32 * chains as u64);
+                assert_eq!(kernels.peak_loop(PeakLoop::F32Fma, chains, 5), 5 * 16 * 32 * chains as u64);
                 // Far more rounds than a running sum is exact for, were the products not to cancel.
-                assert_eq!(kernels.peak_loop(PeakLoop::U8Dot, chains, 2000), 2000 * 128 * chains as u64);
-                assert_eq!(kernels.peak_loop(PeakLoop::Bf16Dot, chains, 3), 3 * 64 * chains as u64);
+                assert_eq!(kernels.peak_loop(PeakLoop::U8Dot, chains, 200), 200 * 16 * 128 * chains as u64);
+                assert_eq!(kernels.peak_loop(PeakLoop::Bf16Dot, chains, 3), 3 * 16 * 64 * chains as u64);
             }
             assert_eq!(kernels.peak_loop(PeakLoop::U8Dot, 5, 100), 0);
         }

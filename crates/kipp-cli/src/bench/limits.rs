@@ -136,7 +136,7 @@ impl Loop {
         let mut best = Loop { which, chains: CHAINS[0], rounds: 1 };
         let mut best_rate = 0.0;
         for &chains in CHAINS {
-            let mut rounds = 64;
+            let mut rounds = 4;
             let seconds = loop {
                 let started = Instant::now();
                 std::hint::black_box(kernels.peak_loop(which, chains, rounds));
