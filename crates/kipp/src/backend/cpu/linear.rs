@@ -5,7 +5,7 @@ use kipp_kernels::columns::Columns;
 use kipp_kernels::kernels::Kernels;
 use kipp_kernels::tile::{self, PANEL_ROWS, TileLayout, Tiles};
 
-use super::memory::AlignedBytes;
+use super::memory::{Place, WeightMemory};
 use super::threads::Pool;
 use super::{CpuBackend, CpuRows};
 use crate::artifact::Matrix;
@@ -22,7 +22,7 @@ const FEW_TOKENS: usize = 32;
 /// A matrix, re-laid once for the lanes.
 pub struct CpuMatrix {
     layout: TileLayout,
-    tiles: AlignedBytes,
+    tiles: Place,
     coding: Coding,
 }
 
@@ -32,6 +32,7 @@ impl CpuMatrix {
         matrix: &Matrix<'_>,
         coding: Coding,
         pool: &mut Pool,
+        memory: &mut WeightMemory,
     ) -> Result<CpuMatrix, BackendError> {
         let Some(layout) = TileLayout::new(matrix.scheme, matrix.rows, matrix.cols) else {
             return Err(BackendError::Unsupported {
@@ -42,8 +43,8 @@ impl CpuMatrix {
                 cols: matrix.cols,
             });
         };
-        let mut tiles = AlignedBytes::zeroed(layout.bytes(), matrix.name)?;
-        let panels = tiles.bytes_mut().chunks_exact_mut(layout.panel_bytes()).enumerate();
+        let (tiles, bytes) = memory.take(layout.bytes(), matrix.name)?;
+        let panels = bytes.chunks_exact_mut(layout.panel_bytes()).enumerate();
         pool.for_each(panels, |_, (panel, dst)| tile::prepare_panel(&layout, matrix.bytes, panel, dst));
         Ok(CpuMatrix { layout, tiles, coding })
     }

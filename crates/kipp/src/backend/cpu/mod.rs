@@ -20,6 +20,7 @@ pub use cores::default_threads;
 use self::affinity::Elsewhere;
 use self::kv_store::CpuKvStore;
 use self::linear::{CodedInput, CpuMatrix};
+use self::memory::WeightMemory;
 use self::threads::Pool;
 use super::{Backend, BackendError, BackendInfo, KvShape, Product};
 use crate::answer::answer;
@@ -67,6 +68,7 @@ pub struct CpuBackend {
     pool: Pool,
     /// Where the calling thread goes back to after the step.
     caller: Option<Elsewhere>,
+    weights: WeightMemory,
     coded: CodedInput,
     /// One for each thread.
     attention_scratch: Vec<Vec<f32>>,
@@ -89,6 +91,7 @@ impl CpuBackend {
             attention_scratch: vec![Vec::new(); pool.threads()],
             pool,
             caller: None,
+            weights: WeightMemory::default(),
             coded: CodedInput::default(),
             logits: CpuRows { data: Vec::new(), rows: 0, width: 0 },
         })
@@ -220,7 +223,7 @@ impl Backend for CpuBackend {
         // The coarsest coding is lowered to the scheme's own.
         let coding = self.kernels.coding(matrix.scheme, self.activations.unwrap_or(Activations::S8));
         self.codings.insert(matrix.scheme, coding.activations());
-        CpuMatrix::prepare(matrix, coding, &mut self.pool)
+        CpuMatrix::prepare(matrix, coding, &mut self.pool, &mut self.weights)
     }
 
     fn vector(&mut self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
@@ -241,6 +244,7 @@ impl Backend for CpuBackend {
     }
 
     fn begin(&mut self, kv: &mut CpuKvStore, batch: &Batch, rope: &Rope) -> Result<CpuStep, BackendError> {
+        self.weights.close();
         // Where a step was left by a panic, the thread still has to go back to where it was before that one.
         self.caller = self.caller.take().or_else(|| self.pool.visit_core());
         kv.prepare_blocks(&batch.zero, &batch.copy);
