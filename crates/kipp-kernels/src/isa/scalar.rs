@@ -35,7 +35,8 @@ fn words(bytes: &[u8; 64]) -> [i32; LANES] {
     out
 }
 
-#[inline(always)]
+// Not inlined: unrolled into every kernel it would be most of the time that this crate takes to compile.
+#[inline(never)]
 fn dot(sum: [i32; LANES], codes: [i32; LANES], x: [i32; LANES]) -> [i32; LANES] {
     let mut out = sum;
     for ((out, codes), x) in out.iter_mut().zip(codes).zip(x) {

@@ -38,8 +38,8 @@ fn binding_error(result: Result<Artifact, ArtifactError>) -> BindingError {
 }
 
 #[test]
-fn every_scheme_opens_and_decodes_what_was_written() {
-    for &scheme in Scheme::ALL.iter().filter(|scheme| **scheme != Scheme::Q6K) {
+fn every_scheme_that_is_written_opens_and_decodes_what_was_written() {
+    for &scheme in Scheme::ALL.iter().filter(|scheme| scheme.converts() || scheme.is_dense()) {
         let artifact = open(&build::metadata(), &build::weights(true), scheme).unwrap();
         assert_eq!(artifact.scheme(), scheme);
         artifact.check_finite().unwrap();
