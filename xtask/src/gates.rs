@@ -60,7 +60,7 @@ pub(crate) fn step(context: &Context) -> Result<Report> {
 /// Kernel classes of the program that this processor can run; the others are skipped by name.
 fn classes(report: &mut Report) -> Vec<&'static str> {
     let mut classes = vec!["scalar"];
-    for (name, found) in [("avx2", has_avx2()), ("avx512", has_avx512())] {
+    for (name, found) in found() {
         if found {
             classes.push(name);
         } else {
@@ -70,28 +70,30 @@ fn classes(report: &mut Report) -> Vec<&'static str> {
     classes
 }
 
+/// The classes that have instructions of their own, and whether this processor has them.
 #[cfg(target_arch = "x86_64")]
-fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx512() -> bool {
-    has_avx2()
+fn found() -> [(&'static str, bool); 5] {
+    let avx2 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c");
+    let avx512 = avx2
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512dq");
+    let vnni = avx512 && is_x86_feature_detected!("avx512vnni");
+    [
+        ("avx2", avx2),
+        ("avx-vnni", avx2 && is_x86_feature_detected!("avxvnni")),
+        ("avx512", avx512),
+        ("avx512-vnni", vnni),
+        ("avx512-bf16", vnni && is_x86_feature_detected!("avx512bf16")),
+    ]
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn has_avx2() -> bool {
-    false
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx512() -> bool {
-    false
+fn found() -> [(&'static str, bool); 5] {
+    ["avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16"].map(|name| (name, false))
 }
 
 /// Every checkpoint of the tree, with its reference where there is one.

@@ -41,7 +41,7 @@ const CI: &[Step] = &[
         name: "gates",
         shows: "the numbers are those of the references, in every kernel class",
         run: gates::step,
-        may_skip: &["avx2", "avx512"],
+        may_skip: &["avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16"],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
 ];

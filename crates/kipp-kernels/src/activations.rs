@@ -23,7 +23,7 @@ use crate::isa::Isa;
 use crate::schemes::Scheme;
 
 /// Tokens of the register tiles that kernels have, largest first.
-pub(crate) const TILES: [usize; 7] = [24, 12, 8, 6, 4, 2, 1];
+pub(crate) const TILES: [usize; 6] = [24, 12, 8, 4, 2, 1];
 
 /// Columns are padded to this with zeros: the block of the coded tiles.
 pub(crate) const PADDED_COLS: usize = 64;

@@ -19,9 +19,9 @@ use std::ops::Range;
 
 use crate::activations::{CodedLayout, DECODED_TOKENS, GROUP_COLS, GROUP_ROWS, PADDED_COLS, Words};
 use crate::columns::Columns;
-use crate::isa::Isa;
+use crate::isa::{Isa, LANES};
 use crate::schemes::{Scheme, SchemeVisitor, WeightScheme};
-use crate::tile::{MAX_BLOCK_COLS, PANEL_ROWS, TileKind, Tiles, splat, splat_word};
+use crate::tile::{DenseBf16, MAX_BLOCK_COLS, PANEL_ROWS, TileKind, Tiles, splat, splat_word};
 
 /// Bytes of coded input that a part of a matrix is multiplied with before the next are taken: half of the smallest L2
 /// cache that matters (1 MiB, Zen 4), the other half being for the part's panels.
@@ -51,15 +51,16 @@ pub(crate) fn matmul<I: Isa>(
         return fill_zero(out);
     }
     let bytes = &tiles.bytes[panels.start * weights.panel_bytes()..panels.end * weights.panel_bytes()];
-    weights.scheme().visit(Product {
-        isa,
-        scheme: weights.scheme(),
-        bytes,
-        panel_bytes: weights.panel_bytes(),
-        layout,
-        coded,
-        out,
-    });
+    let product = Product { isa, bytes, panel_bytes: weights.panel_bytes(), layout, coded, out };
+    if I::HAS_BF16_DOT && layout.coding().words == Words::Bf16Pairs {
+        assert!(weights.scheme() == Scheme::Bf16, "{} is not bf16", weights.scheme().name());
+        isa.vectorize(
+            #[inline(always)]
+            || product.run::<DenseBf16, Pairs>(),
+        );
+    } else {
+        weights.scheme().visit(product);
+    }
 }
 
 /// The product over no columns.
@@ -71,7 +72,6 @@ fn fill_zero(mut out: Columns<'_>) {
 
 struct Product<'a, I> {
     isa: I,
-    scheme: Scheme,
     /// The panels to multiply.
     bytes: &'a [u8],
     panel_bytes: usize,
@@ -86,13 +86,11 @@ impl<I: Isa> SchemeVisitor for Product<'_, I> {
     fn visit<S: WeightScheme>(self) {
         let (isa, words) = (self.isa, self.layout.coding().words);
         assert!(S::Tile::CODED || words != Words::S8, "{} weights have no codes", S::NAME);
-        assert!(self.scheme == Scheme::Bf16 || words != Words::Bf16Pairs, "{} is not bf16", S::NAME);
         isa.vectorize(
             #[inline(always)]
             || match words {
                 Words::S8 => self.run::<S::Tile, Codes>(),
-                Words::Bf16Pairs => self.run::<S::Tile, Pairs>(),
-                Words::F32 | Words::Bf16 => self.run::<S::Tile, Floats>(),
+                _ => self.run::<S::Tile, Floats>(),
             },
         );
     }
@@ -146,13 +144,13 @@ impl<I: Isa> Product<'_, I> {
         cols: Range<usize>,
         ahead: Ahead,
     ) {
-        let (largest, small) = (const { P::LARGEST }, R > 1);
         let at = At { panel, token: tokens.start, cols, ahead };
+        // Constant conditions keep tiles that never come from being compiled.
         match tokens.len() {
-            24 if largest >= 24 && !small => self.tile::<T, P, R, 24>(at),
-            12 if largest >= 12 && !small => self.tile::<T, P, R, 12>(at),
-            8 if largest >= 8 && !small => self.tile::<T, P, R, 8>(at),
-            6 if largest >= 6 && !small => self.tile::<T, P, R, 6>(at),
+            24 if const { P::LARGEST >= 24 && R == 1 } => self.tile::<T, P, R, 24>(at),
+            12 if const { P::LARGEST >= 12 && R == 1 } => self.tile::<T, P, R, 12>(at),
+            8 if const { P::LARGEST >= 8 && R == 1 } => self.tile::<T, P, R, 8>(at),
+            6 if const { P::LARGEST >= 6 && R == 1 } => self.tile::<T, P, R, 6>(at),
             4 => self.tile::<T, P, R, 4>(at),
             2 => self.tile::<T, P, R, 2>(at),
             1 => self.tile::<T, P, R, 1>(at),
@@ -288,6 +286,12 @@ impl<I: Isa, T: TileKind> Inner<I, T> for Floats {
         mut ahead: Ahead,
         mut sums: [[I::F32; N]; R],
     ) -> [[I::F32; N]; R] {
+        if T::CODED {
+            for (sums, panel) in sums.iter_mut().zip(panels) {
+                *sums = add_decoded::<I, T, N>(isa, panel, x, *sums);
+            }
+            return sums;
+        }
         let mut blocks = panels.map(|panel| panel.chunks_exact(T::BLOCK_BYTES));
         for x in x.chunks_exact(T::BLOCK_COLS) {
             for (sums, blocks) in sums.iter_mut().zip(&mut blocks) {
@@ -310,6 +314,50 @@ impl<I: Isa, T: TileKind> Inner<I, T> for Floats {
         }
         sums
     }
+}
+
+/// The columns of 16 rows as lines of f32.
+type DecodedBlock = [[f32; LANES]; MAX_BLOCK_COLS];
+
+/// Coded weights that meet floats: decoded block by block, so that the code that decodes exists once a scheme and not
+/// once for each number of tokens. A path for gates.
+#[inline(always)]
+fn add_decoded<I: Isa, T: TileKind, const N: usize>(
+    isa: I,
+    panel: &[u8],
+    x: &[[[u8; 4]; N]],
+    mut sums: [I::F32; N],
+) -> [I::F32; N] {
+    let mut decoded: DecodedBlock = [[0.0; LANES]; MAX_BLOCK_COLS];
+    for (block, x) in panel.chunks_exact(T::BLOCK_BYTES).zip(x.chunks_exact(T::BLOCK_COLS)) {
+        decode_block::<I, T>(isa, block, &mut decoded);
+        for (weights, x) in decoded.as_chunks::<2>().0.iter().zip(x.as_chunks::<2>().0) {
+            for column in [1, 0] {
+                for t in 0..N {
+                    sums[t] = isa.fma(isa.load(&weights[column]), splat(isa, x[column][t]), sums[t]);
+                }
+            }
+        }
+    }
+    sums
+}
+
+#[inline(never)]
+fn decode_block<I: Isa, T: TileKind>(isa: I, block: &[u8], decoded: &mut DecodedBlock) {
+    isa.vectorize(
+        #[inline(always)]
+        || {
+            T::pairs(
+                isa,
+                block,
+                #[inline(always)]
+                |pair, even, odd| {
+                    isa.store(&mut decoded[2 * pair], even);
+                    isa.store(&mut decoded[2 * pair + 1], odd);
+                },
+            );
+        },
+    );
 }
 
 /// Pairs of bf16: the same chain, two links an instruction. A block of bf16 weights is one line of words.

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &[&str], context: &Context) -> Result<()> {
     let mut table = vec![TABLE_HEADER.to_owned()];
     for case in flags.cases() {
         println!("{}", engines.commands(case).join("\n"));
-        println!("{}", PAIR_HEADER);
+        println!("{PAIR_HEADER}");
         let mut pairs = Vec::new();
         for index in 1..=flags.pairs {
             let pair = pair(&engines, case, index % 2 == 1).with_context(|| case.to_string())?;

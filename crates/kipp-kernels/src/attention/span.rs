@@ -265,8 +265,9 @@ impl<const N: usize> Span<'_, N> {
 }
 
 /// Turns query `n`'s scores of a step into exp(score - maximum), moves its maximum and sum on, and returns the factor of
-/// what was gathered before.
-#[inline(always)]
+/// what was gathered before. A function of its own: unrolled over queries into every kind of store it would take long to
+/// compile.
+#[inline(never)]
 fn probabilities<I: Isa, const N: usize>(
     isa: I,
     n: usize,
@@ -274,24 +275,29 @@ fn probabilities<I: Isa, const N: usize>(
     max: &mut f32,
     sum: &mut f32,
 ) -> f32 {
-    let mut largest = isa.splat(MASKED);
-    for block in scores.iter() {
-        for lanes in block[n].as_chunks().0 {
-            largest = isa.max(isa.load(lanes), largest);
-        }
-    }
-    let largest = isa.reduce_max(largest);
-    let new_max = if largest > *max { largest } else { *max };
-    let decay = exp_one(*max - new_max);
-    let mut added = isa.splat(0.0);
-    for block in scores.iter_mut() {
-        for lanes in block[n].as_chunks_mut().0 {
-            let p = exp(isa, isa.sub(isa.load(lanes), isa.splat(new_max)));
-            added = isa.add(added, p);
-            isa.store(lanes, p);
-        }
-    }
-    *sum = sum.mul_add(decay, isa.reduce_add(added));
-    *max = new_max;
-    decay
+    isa.vectorize(
+        #[inline(always)]
+        || {
+            let mut largest = isa.splat(MASKED);
+            for block in scores.iter() {
+                for lanes in block[n].as_chunks().0 {
+                    largest = isa.max(isa.load(lanes), largest);
+                }
+            }
+            let largest = isa.reduce_max(largest);
+            let new_max = if largest > *max { largest } else { *max };
+            let decay = exp_one(*max - new_max);
+            let mut added = isa.splat(0.0);
+            for block in scores.iter_mut() {
+                for lanes in block[n].as_chunks_mut().0 {
+                    let p = exp(isa, isa.sub(isa.load(lanes), isa.splat(new_max)));
+                    added = isa.add(added, p);
+                    isa.store(lanes, p);
+                }
+            }
+            *sum = sum.mul_add(decay, isa.reduce_add(added));
+            *max = new_max;
+            decay
+        },
+    )
 }

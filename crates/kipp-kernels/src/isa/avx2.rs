@@ -5,6 +5,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use super::pair::Pair;
 use super::{Isa, LANES};
 
 /// Proof that the processor and the system have AVX2, FMA and F16C, and AVX-VNNI where the constant says so.
@@ -50,22 +51,6 @@ macro_rules! lanes {
     };
 }
 
-/// Two registers: lanes 0 to 7 and 8 to 15.
-#[derive(Clone, Copy)]
-pub struct Pair<T>(T, T);
-
-impl<T: Copy> Pair<T> {
-    #[inline(always)]
-    fn map<U>(self, f: impl Fn(T) -> U) -> Pair<U> {
-        Pair(f(self.0), f(self.1))
-    }
-
-    #[inline(always)]
-    fn zip<U: Copy, V>(self, other: Pair<U>, f: impl Fn(T, U) -> V) -> Pair<V> {
-        Pair(f(self.0, other.0), f(self.1, other.1))
-    }
-}
-
 /// The f16 in the low halves of eight words. Unsafe as its intrinsics are; called where an `Avx2` is at hand.
 #[inline(always)]
 unsafe fn widen_low_f16(words: __m256i) -> __m256 {
@@ -83,7 +68,7 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
     type U8Sum = (Pair<__m256i>, Pair<__m256i>);
     type U4Sum = Pair<__m256i>;
 
-    const DENSE_TOKENS: usize = 6;
+    const DENSE_TOKENS: usize = 4;
     const CODED_TOKENS: usize = 4;
 
     #[inline(always)]

@@ -16,6 +16,8 @@ pub mod scalar;
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod pair;
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,8 @@ const EXACT: f64 = 1e-9;
 const ROUNDED: f64 = 5e-5;
 /// The same in a deep model, where layers amplify them.
 const ROUNDED_DEEP: f64 = 2e-4;
+/// 8-bit keys, values and queries, everything else in f32.
+const CODED_KV: f64 = 1e-3;
 /// 8-bit activations.
 const CODED: f64 = 2e-3;
 
@@ -35,8 +37,19 @@ pub(super) fn gates(subject: &Subject<'_>, add: &mut dyn FnMut(Vec<Gate>)) -> Re
     let logits = held(f32_activations, KvScheme::Bf16)?;
     add(vec![closeness("f32 activations, bf16 KV: oracle with bf16 KV", ROUNDED, &logits, &rounded)]);
     let logits = held(subject.activations, subject.kv)?;
-    let reference = if subject.kv == KvScheme::F32 { &exact } else { &rounded };
+    let coded = oracle::logits(&weights, subject.spec, &tokens, KvScheme::Q8_0);
+    let reference = match subject.kv {
+        KvScheme::F32 => &exact,
+        KvScheme::Bf16 => &rounded,
+        KvScheme::Q8_0 => &coded,
+    };
     add(vec![chosen(subject, &logits, reference)]);
+
+    let with_q8_0 = held(f32_activations, KvScheme::Q8_0)?;
+    add(vec![
+        closeness("f32 activations, q8_0 KV: oracle with q8_0 KV", CODED_KV, &with_q8_0, &coded),
+        closeness("f32 activations, q8_0 KV: oracle with bf16 KV", CODED_KV, &with_q8_0, &rounded),
+    ]);
     Ok(())
 }
 
@@ -54,8 +67,9 @@ fn chosen(subject: &Subject<'_>, logits: &[Vec<f32>], reference: &[Vec<f32>]) ->
     let coded = subject.artifact.weights().matrices().any(|m| m.scheme.group_len() > 1);
     let bound = match (subject.activations, coded) {
         (Some(Activations::F32), _) if subject.kv == KvScheme::F32 => EXACT,
-        (Some(Activations::F32), _) => ROUNDED,
+        (Some(Activations::F32), _) if subject.kv == KvScheme::Bf16 => ROUNDED,
         (None | Some(Activations::S8), true) => CODED,
+        _ if subject.kv == KvScheme::Q8_0 => CODED_KV,
         _ if subject.spec.n_layers <= 5 => ROUNDED,
         _ => ROUNDED_DEEP,
     };
