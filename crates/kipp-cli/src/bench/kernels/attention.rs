@@ -47,6 +47,7 @@ impl AttentionCase {
         let seconds = timing::seconds(|turn| {
             backend.attention(&sequence.step, &sequence.kv, turn % sequence.layers, &q, &mut out);
         });
+        sequence.end(backend)?;
         Ok(AttentionTime { seconds, operations: self.operations(spec), bytes: layer_bytes as f64 })
     }
 

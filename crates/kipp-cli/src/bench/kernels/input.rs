@@ -6,7 +6,7 @@ use kipp::ModelSpec;
 use kipp::artifact::Matrix;
 use kipp::backend::cpu::CpuBackend;
 use kipp::backend::{Backend, KvShape};
-use kipp::batch::{Ask, Batch};
+use kipp::batch::{Ask, Batch, Outputs};
 use kipp::kv::{BLOCK_TOKENS, BlockId, KvScheme};
 use kipp::model::Rope;
 use kipp_kernels::Scheme;
@@ -61,5 +61,11 @@ impl Sequence {
         let mut x = backend.rows(rows, width)?;
         backend.embed(&self.step, &table, &mut x);
         Ok(x)
+    }
+
+    /// Ends the step. Until then a backend may keep the calling thread on one core, and probes would run on it alone.
+    pub(super) fn end(mut self, backend: &mut CpuBackend) -> Result<()> {
+        backend.finish(&mut self.step)?;
+        Ok(backend.wait(self.step, &mut Outputs::default())?)
     }
 }

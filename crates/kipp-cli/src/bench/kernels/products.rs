@@ -110,10 +110,9 @@ impl Weights {
                 set.iter().zip(&mut outs).map(|(matrix, out)| Product { matrix, out }).collect();
             backend.linear(&x, &mut products);
         };
-        Ok(ProductTimes {
-            rotating: timing::seconds(|turn| run(&self.sets[turn % self.sets.len()])),
-            reused: timing::seconds(|_| run(&self.sets[0])),
-            operations: self.projection.operations(tokens),
-        })
+        let rotating = timing::seconds(|turn| run(&self.sets[turn % self.sets.len()]));
+        let reused = timing::seconds(|_| run(&self.sets[0]));
+        sequence.end(backend)?;
+        Ok(ProductTimes { rotating, reused, operations: self.projection.operations(tokens) })
     }
 }
