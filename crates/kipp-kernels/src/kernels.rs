@@ -213,7 +213,7 @@ impl<I: Isa> Kernels for On<I> {
     }
 
     fn code(&self, layout: &CodedLayout, x: &[f32], blocks: Range<usize>, dst: &mut [u8]) {
-        activations::code(self.isa, layout, x, blocks, dst);
+        activations::code(self.isa.of_floats(), layout, x, blocks, dst);
     }
 
     fn matmul(
@@ -228,25 +228,26 @@ impl<I: Isa> Kernels for On<I> {
     }
 
     fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-        elementwise::rms_norm(self.isa, x, weight, eps, out);
+        elementwise::rms_norm(self.isa.of_floats(), x, weight, eps, out);
     }
 
     fn norm_rope(&self, head: &mut [f32], weight: &[f32], eps: f32, cos: &[f32], sin: &[f32]) {
-        elementwise::norm_rope(self.isa, head, weight, eps, cos, sin);
+        elementwise::norm_rope(self.isa.of_floats(), head, weight, eps, cos, sin);
     }
 
     fn swiglu(&self, gate: &mut [f32], up: &[f32]) {
-        elementwise::swiglu(self.isa, gate, up);
+        elementwise::swiglu(self.isa.of_floats(), gate, up);
     }
 
     fn add(&self, x: &mut [f32], y: &[f32]) {
-        elementwise::add(self.isa, x, y);
+        elementwise::add(self.isa.of_floats(), x, y);
     }
 
     fn write_kv(&self, layout: &KvLayout, block: &mut [u8], slot: usize, k: &[f32], v: &[f32]) {
-        self.isa.vectorize(
+        let isa = self.isa.of_floats();
+        isa.vectorize(
             #[inline(always)]
-            || layout.write_slots(self.isa, block, slot, k, v),
+            || layout.write_slots(isa, block, slot, k, v),
         );
     }
 
@@ -259,6 +260,6 @@ impl<I: Isa> Kernels for On<I> {
     }
 
     fn read(&self, bytes: &[u8]) -> f32 {
-        probe::read(self.isa, bytes)
+        probe::read(self.isa.of_floats(), bytes)
     }
 }

@@ -51,15 +51,25 @@ pub(crate) fn matmul<I: Isa>(
         return fill_zero(out);
     }
     let bytes = &tiles.bytes[panels.start * weights.panel_bytes()..panels.end * weights.panel_bytes()];
-    let product = Product { isa, bytes, panel_bytes: weights.panel_bytes(), layout, coded, out };
-    if I::HAS_BF16_DOT && layout.coding().words == Words::Bf16Pairs {
-        assert!(weights.scheme() == Scheme::Bf16, "{} is not bf16", weights.scheme().name());
-        isa.vectorize(
-            #[inline(always)]
-            || product.run::<DenseBf16, Pairs>(),
-        );
-    } else {
-        weights.scheme().visit(product);
+    let panel_bytes = weights.panel_bytes();
+    match layout.coding().words {
+        Words::Bf16Pairs if I::HAS_BF16_DOT => {
+            assert!(weights.scheme() == Scheme::Bf16, "{} is not bf16", weights.scheme().name());
+            let product = Product { isa, bytes, panel_bytes, layout, coded, out };
+            isa.vectorize(
+                #[inline(always)]
+                || product.run::<DenseBf16, Pairs>(),
+            );
+        }
+        Words::Bf16Pairs => unreachable!("pairs for a class without dot products of pairs"),
+        Words::S8 => {
+            let isa = isa.of_codes();
+            weights.scheme().visit(OfCodes(Product { isa, bytes, panel_bytes, layout, coded, out }));
+        }
+        Words::F32 | Words::Bf16 => {
+            let isa = isa.of_floats();
+            weights.scheme().visit(OfFloats(Product { isa, bytes, panel_bytes, layout, coded, out }));
+        }
     }
 }
 
@@ -80,18 +90,31 @@ struct Product<'a, I> {
     out: Columns<'a>,
 }
 
-impl<I: Isa> SchemeVisitor for Product<'_, I> {
+/// The product of codes.
+struct OfCodes<'a, I>(Product<'a, I>);
+
+impl<I: Isa> SchemeVisitor for OfCodes<'_, I> {
     type Output = ();
 
     fn visit<S: WeightScheme>(self) {
-        let (isa, words) = (self.isa, self.layout.coding().words);
-        assert!(S::Tile::CODED || words != Words::S8, "{} weights have no codes", S::NAME);
-        isa.vectorize(
+        assert!(S::Tile::CODED, "{} weights have no codes", S::NAME);
+        self.0.isa.vectorize(
             #[inline(always)]
-            || match words {
-                Words::S8 => self.run::<S::Tile, Codes>(),
-                _ => self.run::<S::Tile, Floats>(),
-            },
+            || self.0.run::<S::Tile, Codes>(),
+        );
+    }
+}
+
+/// The product of floats.
+struct OfFloats<'a, I>(Product<'a, I>);
+
+impl<I: Isa> SchemeVisitor for OfFloats<'_, I> {
+    type Output = ();
+
+    fn visit<S: WeightScheme>(self) {
+        self.0.isa.vectorize(
+            #[inline(always)]
+            || self.0.run::<S::Tile, Floats>(),
         );
     }
 }

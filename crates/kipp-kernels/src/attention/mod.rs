@@ -92,19 +92,23 @@ pub(crate) fn attention<I: Isa>(isa: I, task: AttentionTask<'_>) {
     assert_eq!(task.out.width(), task.kv_heads.len() * group * layout.head_dim, "an output of another width");
     assert!(task.scratch.len() >= attention_scratch_len(&layout), "scratch too small");
     assert!(task.cache.table.len() * BLOCK_TOKENS >= task.start + task.out.rows(), "table too short");
+    match layout.scheme {
+        KvScheme::F32 => heads::<_, F32Lanes>(isa.of_floats(), task, group),
+        KvScheme::Bf16 if I::HAS_BF16_DOT && !task.exact => heads::<_, Bf16PairLanes>(isa, task, group),
+        KvScheme::Bf16 => heads::<_, Bf16Lanes>(isa.of_floats(), task, group),
+        KvScheme::Q8_0 => heads::<_, Q8Lanes>(isa.of_codes(), task, group),
+    }
+}
+
+fn heads<I: Isa, K: KvLanes>(isa: I, task: AttentionTask<'_>, group: usize) {
     isa.vectorize(
         #[inline(always)]
-        || match layout.scheme {
-            KvScheme::F32 => heads::<I, F32Lanes>(isa, task, group),
-            KvScheme::Bf16 if I::HAS_BF16_DOT && !task.exact => heads::<I, Bf16PairLanes>(isa, task, group),
-            KvScheme::Bf16 => heads::<I, Bf16Lanes>(isa, task, group),
-            KvScheme::Q8_0 => heads::<I, Q8Lanes>(isa, task, group),
-        },
+        || tiles::<I, K>(isa, task, group),
     );
 }
 
 #[inline(always)]
-fn heads<I: Isa, K: KvLanes>(isa: I, mut task: AttentionTask<'_>, group: usize) {
+fn tiles<I: Isa, K: KvLanes>(isa: I, mut task: AttentionTask<'_>, group: usize) {
     let count = task.out.rows() * group;
     let (first_head, all) = (task.kv_heads.start, task.kv_heads.clone());
     let heads_at_once = if count <= MAX_QUERIES { all.len().max(1) } else { 1 };

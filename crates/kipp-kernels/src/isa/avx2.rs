@@ -71,6 +71,19 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
     const DENSE_TOKENS: usize = 4;
     const CODED_TOKENS: usize = 4;
 
+    type OfCodes = Avx2<VNNI>;
+    type OfFloats = Avx2<false>;
+
+    #[inline(always)]
+    fn of_codes(self) -> Self::OfCodes {
+        self
+    }
+
+    #[inline(always)]
+    fn of_floats(self) -> Self::OfFloats {
+        Avx2(())
+    }
+
     #[inline(always)]
     fn vectorize<R>(self, work: impl FnOnce() -> R) -> R {
         if VNNI { lanes!(enabled_vnni(work)) } else { lanes!(enabled(work)) }

@@ -70,6 +70,19 @@ impl<const VNNI: bool, const BF16: bool> Isa for Avx512<VNNI, BF16> {
     /// Without VNNI the running products of a byte code take two registers a token.
     const CODED_TOKENS: usize = if VNNI { 12 } else { 8 };
 
+    type OfCodes = Avx512<VNNI, false>;
+    type OfFloats = Avx512<false, false>;
+
+    #[inline(always)]
+    fn of_codes(self) -> Self::OfCodes {
+        Avx512(())
+    }
+
+    #[inline(always)]
+    fn of_floats(self) -> Self::OfFloats {
+        Avx512(())
+    }
+
     #[inline(always)]
     fn vectorize<R>(self, work: impl FnOnce() -> R) -> R {
         match (VNNI, BF16) {

@@ -43,6 +43,16 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// The same for the integer kernels, which also hold the running dot products.
     const CODED_TOKENS: usize;
 
+    /// The same instruction set without dot products of bf16 pairs.
+    type OfCodes: Isa;
+    /// The same without any dot products: what kernels of floats use, so that they are compiled once for all.
+    type OfFloats: Isa;
+
+    /// This set's [`Isa::OfCodes`].
+    fn of_codes(self) -> Self::OfCodes;
+    /// This set's [`Isa::OfFloats`].
+    fn of_floats(self) -> Self::OfFloats;
+
     /// Runs `work` with the instruction set enabled, so that everything inlined into it may use it.
     fn vectorize<R>(self, work: impl FnOnce() -> R) -> R;
 

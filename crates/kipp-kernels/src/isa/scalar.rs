@@ -56,6 +56,19 @@ impl Isa for Scalar {
     const DENSE_TOKENS: usize = 4;
     const CODED_TOKENS: usize = 4;
 
+    type OfCodes = Scalar;
+    type OfFloats = Scalar;
+
+    #[inline(always)]
+    fn of_codes(self) -> Self::OfCodes {
+        self
+    }
+
+    #[inline(always)]
+    fn of_floats(self) -> Self::OfFloats {
+        self
+    }
+
     #[inline(always)]
     fn vectorize<R>(self, work: impl FnOnce() -> R) -> R {
         work()

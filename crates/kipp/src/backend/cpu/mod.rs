@@ -269,6 +269,8 @@ impl Backend for CpuBackend {
     }
 
     fn linear(&mut self, x: &CpuRows, products: &mut [Product<'_, Self>]) {
+        // A matrix may have been prepared since the step began.
+        self.weights.close();
         for product in products.iter_mut() {
             product.out.rows = x.rows;
         }
