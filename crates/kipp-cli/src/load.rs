@@ -155,14 +155,14 @@ impl Loading {
 
 /// Weights on their device, before it is known how much room the sequence needs.
 pub(crate) enum Weights {
-    Cpu(PreparedWeights<CpuBackend>),
+    Cpu(Box<PreparedWeights<CpuBackend>>),
     Oracle(Artifact, ModelSpec),
 }
 
 impl Weights {
     fn prepare(artifact: &Artifact, spec: ModelSpec, flags: &BackendArgs) -> anyhow::Result<Weights> {
         match flags.backend {
-            BackendName::Auto | BackendName::Cpu => Ok(Weights::Cpu(cpu(artifact, spec, flags)?)),
+            BackendName::Auto | BackendName::Cpu => Ok(Weights::Cpu(Box::new(cpu(artifact, spec, flags)?))),
             BackendName::Oracle => {
                 check_oracle_flags(flags)?;
                 // Other backends check each matrix as they prepare it; the oracle prepares nothing.

@@ -1,8 +1,8 @@
 //! Activations, coded once a matrix input for any number of matrices.
 //!
 //! Tokens are cut into tiles, the tokens of one register tile of the kernels: as many of the largest tile as there are,
-//! then smaller ones ([`TILES`]). A tile of `n` tokens is one ascending stream of rows of `n` words, with columns padded
-//! to 64 by zeros:
+//! then smaller ones (24, 12, 8, 4, 2, 1). A tile of `n` tokens is one ascending stream of rows of `n` words, with
+//! columns padded to 64 by zeros:
 //!
 //! ```text
 //! f32, bf16    for each column: f32 (bf16: rounded to bf16 first)

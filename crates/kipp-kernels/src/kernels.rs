@@ -66,8 +66,8 @@ impl KernelClass {
     /// a dot product of pairs than for the two multiply-adds that it stands for.
     pub fn best() -> KernelClass {
         let slow = |class: &KernelClass| *class == KernelClass::Avx512Bf16 && slow_bf16_dot();
-        let fast = KernelClass::available().into_iter().filter(|class| !slow(class));
-        fast.last().unwrap_or(KernelClass::Scalar)
+        let mut fast = KernelClass::available().into_iter().filter(|class| !slow(class));
+        fast.next_back().unwrap_or(KernelClass::Scalar)
     }
 }
 

@@ -39,7 +39,7 @@ impl PeakLoop {
     }
 }
 
-/// Independent sums that [`peak_loop`] can keep: few hide no latency, many do not fit in the registers of every
+/// Independent sums that `Kernels::peak_loop` can keep: few hide no latency, many do not fit in the registers of every
 /// instruction set. Which is fastest, the caller finds out.
 pub const CHAINS: &[usize] = &[4, 6, 12, 16];
 

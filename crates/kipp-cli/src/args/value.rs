@@ -125,9 +125,11 @@ pub(crate) fn kernels(text: &str) -> Result<Classes, String> {
     let mut classes = Classes::default();
     for part in text.split(',') {
         match part.split_once('=') {
-            Some(("matmul", name)) if classes.matmul.is_none() => classes.matmul = Some(class(name)?),
+            Some(("matmul", name)) if classes.matmul.is_none() => {
+                classes.matmul = Some(class(name)?);
+            }
             Some(("attention", name)) if classes.attention.is_none() => {
-                classes.attention = Some(class(name)?)
+                classes.attention = Some(class(name)?);
             }
             _ => return Err("must be a class, or matmul=CLASS,attention=CLASS".to_owned()),
         }

@@ -37,7 +37,7 @@ fn enabled_vnni<R>(work: impl FnOnce() -> R) -> R {
 /// inside a loop over register tiles it makes the compiler keep a sum in memory.
 #[inline(always)]
 pub(super) fn prefetch(bytes: &[u8], at: usize) {
-    let address = bytes.as_ptr().wrapping_add(at);
+    let address = bytes.as_ptr().wrapping_add(at).addr();
     // SAFETY: a prefetch is a hint: it changes no memory and faults on no address.
     unsafe { asm!("prefetcht1 [{}]", in(reg) address, options(nomem, nostack, preserves_flags)) };
 }
@@ -302,10 +302,9 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
             let mask = _mm256_set1_epi32(255);
             let low = Pair(_mm256_and_si256(a.0, mask), _mm256_and_si256(a.1, mask));
             // Packing works on 128-bit halves: the words of both registers come out by quarters, put in order afterwards.
-            let packed = _mm256_packus_epi32(low.0, low.1);
-            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
-            let halves = [_mm256_castsi256_si128(ordered), _mm256_extracti128_si256::<1>(ordered)];
-            _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm_packus_epi16(halves[0], halves[1]));
+            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(low.0, low.1));
+            let (first, last) = (_mm256_castsi256_si128(ordered), _mm256_extracti128_si256::<1>(ordered));
+            _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm_packus_epi16(first, last));
         });
         bytes
     }
@@ -429,11 +428,8 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
         if VNNI {
             return sum;
         }
-        let sum = sum.map(
-            #[inline(always)]
-            |s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(1))),
-        );
-        self.add_words(sum, start)
+        let one = lanes!(_mm256_set1_epi16(1));
+        self.add_words(lanes!(Pair(_mm256_madd_epi16(sum.0, one), _mm256_madd_epi16(sum.1, one))), start)
     }
 
     #[inline(always)]
