@@ -121,7 +121,6 @@ fn attention(bencher: Bencher<'_, '_>, rows: usize) {
             kv_heads: 0..1,
             scale: 0.088,
             out: Columns::new(&mut out, width),
-            exact: false,
             scratch: &mut scratch,
         });
     });

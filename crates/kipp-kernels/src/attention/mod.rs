@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use crate::columns::Columns;
 use crate::isa::Isa;
-use crate::kv::{BLOCK_TOKENS, Bf16Lanes, Bf16PairLanes, F32Lanes, KvLanes, KvLayout, KvScheme, Q8Lanes};
+use crate::kv::{BLOCK_TOKENS, Bf16Lanes, F32Lanes, KvLanes, KvLayout, KvScheme, Q8Lanes};
 use span::Tile;
 
 /// Positions of one softmax step.
@@ -49,8 +49,6 @@ pub struct AttentionTask<'a> {
     pub kv_heads: Range<usize>,
     /// Factor of the scores: 1 / sqrt(head_dim).
     pub scale: f32,
-    /// Queries and probabilities stay f32 also where the class would round them to bf16.
-    pub exact: bool,
     /// `[query rows, kv_heads.len() * n_heads / n_kv_heads * head_dim]`.
     pub out: Columns<'a>,
     /// Room for [`attention_scratch_len`] values; what it holds before and after means nothing.
@@ -94,7 +92,6 @@ pub(crate) fn attention<I: Isa>(isa: I, task: AttentionTask<'_>) {
     assert!(task.cache.table.len() * BLOCK_TOKENS >= task.start + task.out.rows(), "table too short");
     match layout.scheme {
         KvScheme::F32 => heads::<_, F32Lanes>(isa.of_floats(), task, group),
-        KvScheme::Bf16 if I::HAS_BF16_DOT && !task.exact => heads::<_, Bf16PairLanes>(isa, task, group),
         KvScheme::Bf16 => heads::<_, Bf16Lanes>(isa.of_floats(), task, group),
         KvScheme::Q8_0 => heads::<_, Q8Lanes>(isa.of_codes(), task, group),
     }

@@ -225,7 +225,6 @@ impl<const N: usize> Span<'_, N> {
                 p[position / BLOCK_TOKENS][n][position % BLOCK_TOKENS] = MASKED;
             }
             decay[n] = probabilities(isa, n, &mut p, &mut max[n], &mut sum[n]);
-            p.iter_mut().for_each(|block| K::round(&mut block[n]));
         }
         self.add_values::<I, K, W>(isa, head, positions, &p, &decay, state.values);
     }

@@ -26,8 +26,6 @@ pub struct AttentionCase {
     pub table: Vec<u32>,
     /// Physical blocks of the store.
     pub n_blocks: usize,
-    /// Whether queries and probabilities must stay f32.
-    pub exact: bool,
 }
 
 impl AttentionCase {
@@ -40,7 +38,7 @@ impl AttentionCase {
         let v = numbers(positions * width, 23).iter().map(|v| v + 4.0).collect();
         let n_blocks = positions.div_ceil(BLOCK_TOKENS);
         let table = (0..n_blocks as u32).collect();
-        AttentionCase { layout, n_heads, start, q, k, v, table, n_blocks, exact: true }
+        AttentionCase { layout, n_heads, start, q, k, v, table, n_blocks }
     }
 
     /// Query rows.
@@ -125,14 +123,9 @@ pub const BORDERS: &[[usize; 2]] =
 /// Heads over kv heads, for ratios 1, 2, 4 and 5.
 pub const HEADS: &[[usize; 2]] = &[[2, 2], [4, 2], [8, 2], [5, 1]];
 
-/// The bound where a class rounds queries and probabilities to bf16, in a single operation with scores far apart.
-const BF16_NMSE: f64 = 2e-5;
-
-/// The result is that of naive attention, up to f32 sums, or up to bf16 queries and probabilities where a class may
-/// round them.
+/// The result is that of naive attention, up to f32 sums.
 pub fn near_the_reference(case: &AttentionCase, attention: impl Fn(&AttentionCase) -> Vec<f32>) -> Verdict {
-    let bound = if case.exact { F32_NMSE } else { BF16_NMSE };
-    near(&case.name(), &attention(case), &case.reference(), bound)
+    near(&case.name(), &attention(case), &case.reference(), F32_NMSE)
 }
 
 /// Bits depend neither on the blocks nor on the rows computed together.

@@ -64,7 +64,6 @@ pub fn attention(kernels: &dyn Kernels, case: &AttentionCase, heads_at_once: usi
             n_heads: case.n_heads,
             kv_heads,
             scale: 1.0 / (layout.head_dim as f32).sqrt(),
-            exact: case.exact,
             out: window,
             scratch: &mut scratch,
         });

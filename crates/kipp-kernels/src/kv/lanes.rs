@@ -1,15 +1,13 @@
 //! How lanes meet stored keys and values: one implementation a scheme and arithmetic.
 //!
 //! - plain: queries and probabilities in f32, keys and values widened to f32 (f32 and bf16 stores);
-//! - pairs: queries and probabilities rounded to bf16, products by [`Isa::bf16_dot`] (bf16 stores);
 //! - codes: queries coded as s8, so that scores are exact integers a group; a value's scale goes into its probability
 //!   (q8_0 stores).
 
 use super::BLOCK_TOKENS;
 use crate::activations::{CodedGroup, GROUP_COLS, GROUP_ROWS, code_s8};
-use crate::half::f32_to_bf16;
 use crate::isa::{Isa, LANES};
-use crate::tile::{add_scaled, byte_dots, splat, splat_word};
+use crate::tile::{add_scaled, byte_dots, splat};
 
 /// What attention asks of a stored scheme. `N` queries are written as rows of `N` words.
 pub(crate) trait KvLanes: 'static {
@@ -27,12 +25,8 @@ pub(crate) trait KvLanes: 'static {
         queries: &[[[u8; 4]; N]],
     ) -> [[I::F32; N]; H];
 
-    /// Makes of a query's probabilities of a block what [`KvLanes::add_values`] wants of them, in place.
-    #[inline(always)]
-    fn round(_: &mut [f32; BLOCK_TOKENS]) {}
-
     /// Adds `p V` to the sums of `P` times 16 dimensions, from dimension `16 * part` (`part` even) on: the positions of a
-    /// block ascending by pairs, the odd one first. `p` are the block's rounded probabilities.
+    /// block ascending by pairs, the odd one first. `p` are the block's probabilities.
     fn add_values<I: Isa, const P: usize, const N: usize>(
         isa: I,
         values: Values<'_>,
@@ -69,9 +63,6 @@ pub(crate) struct F32Lanes;
 
 /// bf16 stores, plain.
 pub(crate) struct Bf16Lanes;
-
-/// bf16 stores, pairs.
-pub(crate) struct Bf16PairLanes;
 
 /// q8_0 stores, codes.
 pub(crate) struct Q8Lanes;
@@ -173,66 +164,6 @@ impl<W: Widened> KvLanes for W {
     }
 }
 
-impl KvLanes for Bf16PairLanes {
-    fn query_rows(head_dim: usize) -> usize {
-        head_dim.div_ceil(2)
-    }
-
-    #[inline(always)]
-    fn code_query<I: Isa>(_: I, query: &[f32], stride: usize, words: &mut [[u8; 4]]) {
-        for (word, pair) in words.iter_mut().step_by(stride).zip(query.chunks(2)) {
-            *word = bf16_word(pair[0], pair.get(1).copied().unwrap_or(0.0)).to_le_bytes();
-        }
-    }
-
-    #[inline(always)]
-    fn scores<I: Isa, const H: usize, const N: usize>(
-        isa: I,
-        keys: &[u8],
-        half: usize,
-        queries: &[[[u8; 4]; N]],
-    ) -> [[I::F32; N]; H] {
-        let mut sums = [[isa.splat(0.0); N]; H];
-        for (lines, q) in keys.as_chunks::<64>().0.as_chunks::<2>().0.iter().zip(queries) {
-            for n in 0..N {
-                let q = splat_word(isa, q[n]);
-                for h in 0..H {
-                    sums[h][n] = isa.bf16_dot(sums[h][n], isa.load_words(&lines[half + h]), q);
-                }
-            }
-        }
-        sums
-    }
-
-    /// Two probabilities become one word: the first half of `p` holds all of them.
-    #[inline(always)]
-    fn round(p: &mut [f32; BLOCK_TOKENS]) {
-        for pair in 0..BLOCK_TOKENS / 2 {
-            p[pair] = f32::from_bits(bf16_word(p[2 * pair], p[2 * pair + 1]));
-        }
-    }
-
-    #[inline(always)]
-    fn add_values<I: Isa, const P: usize, const N: usize>(
-        isa: I,
-        values: Values<'_>,
-        part: usize,
-        p: &BlockProbabilities<N>,
-        sums: &mut [[I::F32; N]; P],
-    ) {
-        let lines = values.bytes.as_chunks::<64>().0;
-        for pair in 0..values.pairs.min(BLOCK_TOKENS / 2) {
-            let words = &lines[pair * values.parts + part..][..P];
-            for n in 0..N {
-                let p = isa.splat_word(p[n][pair].to_bits().cast_signed());
-                for i in 0..P {
-                    sums[i][n] = isa.bf16_dot(sums[i][n], isa.load_words(&words[i]), p);
-                }
-            }
-        }
-    }
-}
-
 /// Parts of 16 dimensions that share a scale.
 const PARTS: usize = 2;
 
@@ -255,12 +186,6 @@ fn add_position<I: Isa, const N: usize>(
             sums[n] = isa.fma(*value, p, sums[n]);
         }
     }
-}
-
-/// Two numbers rounded to bf16, the first in the low half.
-#[inline(always)]
-fn bf16_word(low: f32, high: f32) -> u32 {
-    u32::from(f32_to_bf16(low)) | (u32::from(f32_to_bf16(high)) << 16)
 }
 
 impl KvLanes for Q8Lanes {

@@ -16,7 +16,7 @@
 mod lanes;
 
 pub(crate) use lanes::BlockProbabilities;
-pub(crate) use lanes::{Bf16Lanes, Bf16PairLanes, F32Lanes, KvLanes, Q8Lanes, Values};
+pub(crate) use lanes::{Bf16Lanes, F32Lanes, KvLanes, Q8Lanes, Values};
 
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_bf16};
 use crate::isa::{Isa, LANES};

@@ -18,8 +18,6 @@ pub(super) struct Inputs<'a> {
     pub(super) kv: &'a CpuKvStore,
     pub(super) layer: usize,
     pub(super) q: &'a CpuRows,
-    /// Queries and probabilities stay f32.
-    pub(super) exact: bool,
 }
 
 /// Some rows of one segment and some heads.
@@ -39,7 +37,7 @@ pub(super) fn attention(
     inputs: Inputs<'_>,
     out: &mut CpuRows,
 ) {
-    let Inputs { step, kv, layer, q, exact } = inputs;
+    let Inputs { step, kv, layer, q } = inputs;
     let layout = kv.layout();
     let n_heads = q.width / layout.head_dim;
     let parts = divide(&step.batch.segments, layout.n_kv_heads, pool.threads(), out);
@@ -61,7 +59,6 @@ pub(super) fn attention(
             n_heads,
             kv_heads,
             scale: 1.0 / (layout.head_dim as f32).sqrt(),
-            exact,
             out,
             scratch: &mut scratch,
         });

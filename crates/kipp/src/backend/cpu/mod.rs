@@ -294,8 +294,7 @@ impl Backend for CpuBackend {
     fn attention(&mut self, step: &CpuStep, kv: &CpuKvStore, layer: usize, q: &CpuRows, out: &mut CpuRows) {
         out.rows = q.rows;
         let scratch = &mut self.attention_scratch;
-        let exact = self.activations == Some(Activations::F32);
-        let inputs = attend::Inputs { step, kv, layer, q, exact };
+        let inputs = attend::Inputs { step, kv, layer, q };
         attend::attention(self.attention, &mut self.pool, scratch, inputs, out);
     }
 
