@@ -258,6 +258,7 @@ impl Backend for CpuBackend {
     }
 
     fn embed(&mut self, step: &CpuStep, table: &CpuMatrix, x: &mut CpuRows) {
+        self.weights.close();
         x.rows = step.batch.tokens.len();
         self.for_each_row(x, |row, out| table.decode_row(step.batch.tokens[row] as usize, out));
     }
