@@ -318,6 +318,7 @@ impl Backend for CpuBackend {
     }
 
     fn outputs(&mut self, step: &mut CpuStep, hidden: &CpuRows, head: &CpuMatrix) {
+        self.weights.close();
         let asking: Vec<(usize, Ask)> = step.batch.asking().collect();
         for (chunk, asks) in asking.chunks(LOGIT_ROWS).enumerate() {
             let rows = chunk * LOGIT_ROWS..chunk * LOGIT_ROWS + asks.len();
