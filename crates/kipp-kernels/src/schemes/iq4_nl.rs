@@ -62,10 +62,6 @@ impl WeightScheme for Iq4Nl {
         }
     }
 
-    fn encode(_: &[f32]) -> Option<Group> {
-        None
-    }
-
     fn codes(group: &Group, _: usize) -> Option<Codes> {
         Some(Codes { scale: read_f16(group.d), offset: 0.0, codes: values(&group.nibbles) })
     }

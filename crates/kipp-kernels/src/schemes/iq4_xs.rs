@@ -80,10 +80,6 @@ impl WeightScheme for Iq4Xs {
         }
     }
 
-    fn encode(_: &[f32]) -> Option<Group> {
-        None
-    }
-
     fn codes(group: &Group, part: usize) -> Option<Codes> {
         Some(Codes { scale: group.scale(part), offset: 0.0, codes: values(&group.nibbles[part]) })
     }

@@ -95,10 +95,6 @@ impl WeightScheme for Q3K {
         }
     }
 
-    fn encode(_: &[f32]) -> Option<Group> {
-        None
-    }
-
     fn codes(group: &Group, sixteen: usize) -> Option<Codes> {
         let unsigned = group.unsigned_codes(sixteen / 2);
         let mut codes = [0i8; 32];

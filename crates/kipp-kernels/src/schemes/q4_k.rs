@@ -15,7 +15,7 @@ use std::ops::Range;
 use bytemuck::{Pod, Zeroable};
 
 use super::k_scales::scale_and_min;
-use super::{Codes, WeightScheme, read_f16};
+use super::{Codes, WeightScheme};
 use crate::activations::Activations;
 use crate::tile::{Coded, CodedWeights, SixBitMin, U4};
 
@@ -33,15 +33,6 @@ pub struct Group {
 }
 
 const _: () = assert!(size_of::<Group>() == 144);
-
-impl Group {
-    /// Factor of the codes of a part, and what is taken off their products.
-    #[inline(always)]
-    fn scale_and_min(&self, part: usize) -> (f32, f32) {
-        let (scale, min) = scale_and_min(&self.scales, part);
-        (read_f16(self.d) * f32::from(scale), read_f16(self.dmin) * f32::from(min))
-    }
-}
 
 impl CodedWeights for Group {
     type Codes = U4;
@@ -81,19 +72,15 @@ impl WeightScheme for Q4K {
     #[inline(always)]
     fn decode(group: &Group, out: &mut [f32]) {
         for (part, out) in out.chunks_exact_mut(32).enumerate() {
-            let (scale, min) = group.scale_and_min(part);
+            let (scale, min) = scale_and_min([group.d, group.dmin], &group.scales, part);
             for (out, code) in out.iter_mut().zip(group.unsigned_codes(part)) {
                 *out = scale * f32::from(code) - min;
             }
         }
     }
 
-    fn encode(_: &[f32]) -> Option<Group> {
-        None
-    }
-
     fn codes(group: &Group, part: usize) -> Option<Codes> {
-        let (scale, min) = group.scale_and_min(part);
+        let (scale, min) = scale_and_min([group.d, group.dmin], &group.scales, part);
         Some(Codes { scale, offset: -min, codes: group.unsigned_codes(part).map(u8::cast_signed) })
     }
 }

@@ -92,10 +92,6 @@ impl WeightScheme for Q5_0 {
         }
     }
 
-    fn encode(_: &[f32]) -> Option<Group> {
-        None
-    }
-
     fn codes(group: &Group, _: usize) -> Option<Codes> {
         let codes = group.codes.unpack().map(|code| code.cast_signed() - 16);
         Some(Codes { scale: read_f16(group.d), offset: 0.0, codes })

@@ -61,10 +61,6 @@ impl WeightScheme for Q5_1 {
         }
     }
 
-    fn encode(_: &[f32]) -> Option<Group> {
-        None
-    }
-
     fn codes(group: &Group, _: usize) -> Option<Codes> {
         let codes = group.codes.unpack().map(u8::cast_signed);
         Some(Codes { scale: read_f16(group.d), offset: read_f16(group.m), codes })

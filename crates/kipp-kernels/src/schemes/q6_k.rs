@@ -85,10 +85,6 @@ impl WeightScheme for Q6K {
         }
     }
 
-    fn encode(_: &[f32]) -> Option<Group> {
-        None
-    }
-
     fn codes(group: &Group, part: usize) -> Option<Codes> {
         let unsigned = group.unsigned_codes(part / 2);
         let mut codes = [0i8; 32];
