@@ -111,8 +111,10 @@ pub trait Backend: Send {
     fn check_finite(&mut self, matrix: &artifact::Matrix<'_>) -> Result<(), BindingError> {
         matrix.check_finite()
     }
-    /// Prepares one matrix; the bytes are not needed afterwards.
+    /// Prepares one matrix; the bytes are not needed afterwards. It may be used after [`Backend::seal`].
     fn matrix(&mut self, matrix: &artifact::Matrix<'_>) -> Result<Self::Matrix, BackendError>;
+    /// Makes every matrix that was prepared so far usable. A device that has them at once needs nothing here.
+    fn seal(&mut self) {}
     /// Prepares a norm's weights.
     fn vector(&mut self, values: &[f32]) -> Result<Self::Vector, BackendError>;
     /// A buffer for up to `max_rows` rows.

@@ -63,6 +63,7 @@ impl<B: Backend> PreparedWeights<B> {
         let head = weights.head.as_ref().map(|head| loader.matrix(head)).transpose()?;
         let layers = weights.layers.iter().map(|layer| loader.layer(layer)).collect::<Result<_, _>>()?;
         let final_norm = loader.vector(&weights.final_norm)?;
+        loader.backend.seal();
         Ok(PreparedWeights { spec, backend: loader.backend, embedding, layers, final_norm, head })
     }
 

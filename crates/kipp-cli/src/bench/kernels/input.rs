@@ -58,6 +58,7 @@ impl Sequence {
         let matrix =
             Matrix { name: "activations", scheme: Scheme::F32, rows: TABLE_ROWS, cols: width, bytes: &bytes };
         let table = backend.matrix(&matrix)?;
+        backend.seal();
         let mut x = backend.rows(rows, width)?;
         backend.embed(&self.step, &table, &mut x);
         Ok(x)

@@ -91,9 +91,7 @@ impl Weights {
         let set_bytes = rows * row_bytes;
         let count = rotated_bytes.div_ceil(set_bytes.max(1)).max(2);
         let sets = (0..count).map(|_| set()).collect::<Result<Vec<_>>>()?;
-        // Other backends multiply with them: a product of nothing ends the preparing here.
-        let nothing = backend.rows(1, cols)?;
-        backend.linear(&nothing, &mut []);
+        backend.seal();
         Ok(Weights { sets, set_bytes, projection: Projection { cols, ..projection.clone() } })
     }
 

@@ -106,7 +106,7 @@ impl Filling {
 }
 
 impl Place {
-    /// The bytes; none as long as the memory was not closed, which is before the first step.
+    /// The bytes; none as long as the memory was not closed.
     pub(super) fn bytes(&self) -> &[u8] {
         self.mapping.get().map_or(&[], |mapping| &mapping.bytes()[self.range.clone()])
     }

@@ -226,6 +226,10 @@ impl Backend for CpuBackend {
         CpuMatrix::prepare(matrix, coding, &mut self.pool, &mut self.weights)
     }
 
+    fn seal(&mut self) {
+        self.weights.close();
+    }
+
     fn vector(&mut self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
         Ok(values.to_vec())
     }
@@ -244,7 +248,6 @@ impl Backend for CpuBackend {
     }
 
     fn begin(&mut self, kv: &mut CpuKvStore, batch: &Batch, rope: &Rope) -> Result<CpuStep, BackendError> {
-        self.weights.close();
         // Where a step was left by a panic, the thread still has to go back to where it was before that one.
         self.caller = self.caller.take().or_else(|| self.pool.visit_core());
         kv.prepare_blocks(&batch.zero, &batch.copy);
@@ -258,7 +261,6 @@ impl Backend for CpuBackend {
     }
 
     fn embed(&mut self, step: &CpuStep, table: &CpuMatrix, x: &mut CpuRows) {
-        self.weights.close();
         x.rows = step.batch.tokens.len();
         self.for_each_row(x, |row, out| table.decode_row(step.batch.tokens[row] as usize, out));
     }
@@ -270,8 +272,6 @@ impl Backend for CpuBackend {
     }
 
     fn linear(&mut self, x: &CpuRows, products: &mut [Product<'_, Self>]) {
-        // A matrix may have been prepared since the step began.
-        self.weights.close();
         for product in products.iter_mut() {
             product.out.rows = x.rows;
         }
@@ -318,7 +318,6 @@ impl Backend for CpuBackend {
     }
 
     fn outputs(&mut self, step: &mut CpuStep, hidden: &CpuRows, head: &CpuMatrix) {
-        self.weights.close();
         let asking: Vec<(usize, Ask)> = step.batch.asking().collect();
         for (chunk, asks) in asking.chunks(LOGIT_ROWS).enumerate() {
             let rows = chunk * LOGIT_ROWS..chunk * LOGIT_ROWS + asks.len();
