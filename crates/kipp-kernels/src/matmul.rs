@@ -202,7 +202,10 @@ impl<I: Isa> Product<'_, I> {
             for t in 0..N {
                 let row = &self.out.row_mut(token + t)[panel * PANEL_ROWS..];
                 for (lanes, row) in lanes.iter_mut().zip(row.chunks(PANEL_ROWS)) {
-                    lanes[t][..row.len()].copy_from_slice(row);
+                    match row.first_chunk() {
+                        Some(full) => lanes[t] = *full,
+                        None => lanes[t][..row.len()].copy_from_slice(row),
+                    }
                 }
             }
         }
@@ -221,7 +224,10 @@ impl<I: Isa> Product<'_, I> {
         for t in 0..N {
             let row = &mut self.out.row_mut(token + t)[panel * PANEL_ROWS..];
             for (lanes, row) in lanes.iter().zip(row.chunks_mut(PANEL_ROWS)) {
-                row.copy_from_slice(&lanes[t][..row.len()]);
+                match row.first_chunk_mut() {
+                    Some(full) => *full = lanes[t],
+                    None => row.copy_from_slice(&lanes[t][..row.len()]),
+                }
             }
         }
     }
