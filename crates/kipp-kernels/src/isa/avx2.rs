@@ -62,10 +62,29 @@ unsafe fn widen_low_f16(words: __m256i) -> __m256 {
     })
 }
 
+/// Adds the products of bytes of at most 128 and `x`: two of them fit the 16-bit sums of vpmaddubsw, as those of bytes of
+/// any size do not. Unsafe as its intrinsics are.
+#[inline(always)]
+unsafe fn unsigned_dot(sum: __m256i, codes: __m256i, x: __m256i) -> __m256i {
+    lanes!({
+        let products = _mm256_maddubs_epi16(codes, x);
+        _mm256_add_epi32(sum, _mm256_madd_epi16(products, _mm256_set1_epi16(1)))
+    })
+}
+
+/// Adds the products of codes less 128 and `x`: sizes times `x` with their signs.
+#[inline(always)]
+unsafe fn signed_dot(sum: __m256i, codes: __m256i, x: __m256i) -> __m256i {
+    lanes!({
+        let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN));
+        unsigned_dot(sum, _mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+    })
+}
+
 impl<const VNNI: bool> Isa for Avx2<VNNI> {
     type F32 = Pair<__m256>;
     type I32 = Pair<__m256i>;
-    type U8Sum = (Pair<__m256i>, Pair<__m256i>);
+    type U8Sum = Pair<__m256i>;
     type U4Sum = Pair<__m256i>;
 
     const DENSE_TOKENS: usize = 4;
@@ -364,63 +383,45 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
 
     #[inline(always)]
     fn u8_start(self, start: Self::I32) -> Self::U8Sum {
-        (self.u4_start(start), self.u4_start(start))
+        if VNNI { start } else { self.splat_word(0) }
     }
 
     #[inline(always)]
     fn u8_dot(self, sum: Self::U8Sum, codes: Self::I32, x: Self::I32) -> Self::U8Sum {
         if VNNI {
-            return (self.u4_dot(sum.0, codes, x), sum.1);
+            return self.u6_dot(sum, codes, x);
         }
-        // A byte times an i8 overflows the 16-bit sums of vpmaddubsw; two nibbles do not.
-        let nibble = lanes!(_mm256_set1_epi8(15));
-        let low = codes.map(
-            #[inline(always)]
-            |c| lanes!(_mm256_and_si256(c, nibble)),
-        );
-        let high = codes.map(
-            #[inline(always)]
-            |c| lanes!(_mm256_and_si256(_mm256_srli_epi32::<4>(c), nibble)),
-        );
-        (self.u4_dot(sum.0, low, x), self.u4_dot(sum.1, high, x))
+        lanes!(Pair(signed_dot(sum.0, codes.0, x.0), signed_dot(sum.1, codes.1, x.1)))
     }
 
     #[inline(always)]
-    fn u8_finish(self, sum: Self::U8Sum, start: Self::I32) -> Self::I32 {
-        let low = self.u4_finish(sum.0, start);
-        if VNNI {
-            return low;
-        }
-        let high = sum.1.map(
-            #[inline(always)]
-            |s| lanes!(_mm256_madd_epi16(s, _mm256_set1_epi16(16))),
-        );
-        self.add_words(low, high)
+    fn u8_finish(self, sum: Self::U8Sum, _: Self::I32) -> Self::I32 {
+        sum
     }
 
     #[inline(always)]
-    fn u4_start(self, start: Self::I32) -> Self::U4Sum {
-        if VNNI { start } else { lanes!(Pair(_mm256_setzero_si256(), _mm256_setzero_si256())) }
-    }
-
-    #[inline(always)]
-    fn u4_dot(self, sum: Self::U4Sum, codes: Self::I32, x: Self::I32) -> Self::U4Sum {
+    fn u6_dot(self, sum: Self::I32, codes: Self::I32, x: Self::I32) -> Self::I32 {
         if VNNI {
             return Pair(
                 lanes!(_mm256_dpbusd_avx_epi32(sum.0, codes.0, x.0)),
                 lanes!(_mm256_dpbusd_avx_epi32(sum.1, codes.1, x.1)),
             );
         }
-        let products = codes.zip(
-            x,
-            #[inline(always)]
-            |c, x| lanes!(_mm256_maddubs_epi16(c, x)),
-        );
-        sum.zip(
-            products,
-            #[inline(always)]
-            |s, p| lanes!(_mm256_add_epi16(s, p)),
-        )
+        lanes!(Pair(unsigned_dot(sum.0, codes.0, x.0), unsigned_dot(sum.1, codes.1, x.1)))
+    }
+
+    #[inline(always)]
+    fn u4_start(self, start: Self::I32) -> Self::U4Sum {
+        if VNNI { start } else { self.splat_word(0) }
+    }
+
+    #[inline(always)]
+    fn u4_dot(self, sum: Self::U4Sum, codes: Self::I32, x: Self::I32) -> Self::U4Sum {
+        if VNNI {
+            return self.u6_dot(sum, codes, x);
+        }
+        let products = lanes!(Pair(_mm256_maddubs_epi16(codes.0, x.0), _mm256_maddubs_epi16(codes.1, x.1)));
+        lanes!(Pair(_mm256_add_epi16(sum.0, products.0), _mm256_add_epi16(sum.1, products.1)))
     }
 
     #[inline(always)]

@@ -313,6 +313,17 @@ impl<const VNNI: bool, const BF16: bool> Isa for Avx512<VNNI, BF16> {
     }
 
     #[inline(always)]
+    fn u6_dot(self, sum: Self::I32, codes: Self::I32, x: Self::I32) -> Self::I32 {
+        if VNNI {
+            return lanes!(_mm512_dpbusd_epi32(sum, codes, x));
+        }
+        lanes!({
+            let products = _mm512_maddubs_epi16(codes, x);
+            _mm512_add_epi32(sum, _mm512_madd_epi16(products, _mm512_set1_epi16(1)))
+        })
+    }
+
+    #[inline(always)]
     fn u4_start(self, start: Self::I32) -> Self::U4Sum {
         if VNNI { start } else { lanes!(_mm512_setzero_si512()) }
     }

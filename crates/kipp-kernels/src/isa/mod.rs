@@ -31,7 +31,7 @@ pub trait Isa: Copy + Send + Sync + 'static {
     type F32: Copy;
     /// 16 words: i32, or bits.
     type I32: Copy;
-    /// Running dot products of bytes, for at most eight words; see [`Isa::u8_dot`].
+    /// Running dot products of bytes, for at most eight words; see [`Isa::u8_start`].
     type U8Sum: Copy;
     /// Running dot products of nibbles, for at most eight words; see [`Isa::u4_dot`].
     type U4Sum: Copy;
@@ -138,14 +138,17 @@ pub trait Isa: Copy + Send + Sync + 'static {
         self.fma(even, x_even, self.fma(odd, x_odd, sum))
     }
 
-    /// Running dot products that start at `start`, which is given to [`Isa::u8_finish`] again: each instruction set
-    /// adds it where that costs nothing.
+    /// Running dot products of codes around 128, that is of the codes less 128. `start` is what products of the codes
+    /// themselves have too much: minus 128 times the sum of all `x` to come. It is given to [`Isa::u8_finish`] again:
+    /// each instruction set adds it where that costs nothing, or multiplies signed codes and needs none.
     fn u8_start(self, start: Self::I32) -> Self::U8Sum;
-    /// Adds, in each lane, the four products of `codes` (u8) and `x` (i8, never -128). Exact for eight such calls.
+    /// Adds, in each lane, the four products of `codes` (u8) and `x` (i8, never -128).
     fn u8_dot(self, sum: Self::U8Sum, codes: Self::I32, x: Self::I32) -> Self::U8Sum;
-    /// Start and products, exactly.
+    /// The products, exactly.
     fn u8_finish(self, sum: Self::U8Sum, start: Self::I32) -> Self::I32;
-    /// As [`Isa::u8_start`].
+    /// Adds, in each lane, the four products of `codes` (bytes of 0 to 63) and `x` (i8, never -128).
+    fn u6_dot(self, sum: Self::I32, codes: Self::I32, x: Self::I32) -> Self::I32;
+    /// Running dot products that start at `start`, which is given to [`Isa::u4_finish`] again.
     fn u4_start(self, start: Self::I32) -> Self::U4Sum;
     /// Adds, in each lane, the four products of `codes` (bytes of 0 to 15) and `x` (i8, never -128). Exact for eight
     /// such calls.

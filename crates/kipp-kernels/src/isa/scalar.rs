@@ -269,6 +269,11 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
+    fn u6_dot(self, sum: Self::I32, codes: Self::I32, x: Self::I32) -> Self::I32 {
+        dot(sum, codes, x)
+    }
+
+    #[inline(always)]
     fn u4_start(self, start: Self::I32) -> Self::U4Sum {
         start
     }

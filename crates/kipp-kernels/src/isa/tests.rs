@@ -48,13 +48,21 @@ fn results_inside<I: Isa>(isa: I) -> Vec<Vec<u32>> {
             isa.splat(f32::from_bits(7)),
         ];
         let nibbles = isa.and(i, isa.splat_word(0x0f0f_0f0f));
-        let (mut u8_sum, mut u4_sum) = (isa.u8_start(j), isa.u4_start(j));
+        // Minus 128 times the sum of the eight times four bytes that follow.
+        let bytes_of_x = isa.u6_dot(isa.splat_word(0), isa.splat_word(0x0101_0101), no_minus_128);
+        let start = isa.mul_words(bytes_of_x, isa.splat_word(-128 * 8));
+        let (mut u8_sum, mut u6_sum, mut u4_sum) = (isa.u8_start(start), j, isa.u4_start(j));
         for _ in 0..8 {
             u8_sum = isa.u8_dot(u8_sum, i, no_minus_128);
+            u6_sum = isa.u6_dot(u6_sum, isa.and(i, isa.splat_word(0x3f3f_3f3f)), no_minus_128);
             u4_sum = isa.u4_dot(u4_sum, nibbles, no_minus_128);
         }
-        let zero = isa.splat_word(0);
-        let full = isa.u8_dot(isa.u8_start(zero), isa.splat_word(-1), isa.splat_word(0x7f7f_7f7f));
+        // The largest products of either sign.
+        let extreme = |codes: i32| {
+            let start = isa.splat_word(-128 * 127 * 4);
+            let sum = isa.u8_dot(isa.u8_start(start), isa.splat_word(codes), isa.splat_word(0x7f7f_7f7f));
+            isa.u8_finish(sum, start)
+        };
         let words = [
             isa.or(i, j),
             isa.shl(i, 16),
@@ -68,9 +76,11 @@ fn results_inside<I: Isa>(isa: I) -> Vec<Vec<u32>> {
             isa.splat_word(isa.reduce_max_words(i)),
             isa.load_i8(&isa.low_bytes(i)),
             isa.load_i8(bytes[2].first_chunk().unwrap()),
-            isa.u8_finish(u8_sum, j),
+            isa.u8_finish(u8_sum, start),
+            u6_sum,
             isa.u4_finish(u4_sum, j),
-            isa.u8_finish(full, zero),
+            extreme(-1),
+            extreme(0),
             isa.look_up(&std::array::from_fn(|i| (i * i) as u8), nibbles),
         ];
         for v in floats.into_iter().chain(words.map(|w| isa.as_f32(w))) {

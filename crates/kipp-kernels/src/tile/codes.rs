@@ -19,7 +19,7 @@ pub trait CodeLines: 'static {
     const LINES: usize;
     /// The bits of what [`CodeLines::quad`] gives.
     const BITS: u32;
-    /// Byte products, or nibble products where codes have four bits at most.
+    /// The cheapest that these bits allow.
     type Products: CodeProducts;
 
     /// Writes stored codes as one row's words, `[LINES]`.
@@ -32,7 +32,7 @@ pub trait CodeLines: 'static {
     fn quad<I: Isa>(isa: I, lines: &[[u8; 64]], quad: usize) -> I::I32;
 }
 
-/// One of the two ways that instruction sets sum products of codes; see [`Isa::u8_dot`].
+/// One of the ways in which instruction sets sum products of codes: the fewer bits, the fewer steps.
 pub trait CodeProducts: 'static {
     /// Bits of the codes for which sums are exact.
     const MOST_BITS: usize;
@@ -49,8 +49,11 @@ pub trait CodeProducts: 'static {
     fn finish<I: Isa>(isa: I, sum: Self::Sum<I>, start: I::I32) -> I::I32;
 }
 
-/// Codes of eight bits at most.
+/// Codes of eight bits, around 128.
 pub struct ByteProducts;
+
+/// Codes of six bits at most.
+pub struct SixBitProducts;
 
 /// Codes of four bits at most.
 pub struct NibbleProducts;
@@ -65,9 +68,9 @@ pub type U3 = Planes<2, 1, NibbleProducts>;
 /// Nibbles: q4_0, q4_1, q4_k.
 pub type U4 = Planes<4, 0, NibbleProducts>;
 /// Five bits: q5_0, q5_1, q5_k.
-pub type U5 = Planes<4, 1, ByteProducts>;
+pub type U5 = Planes<4, 1, SixBitProducts>;
 /// Six bits: q6_k.
-pub type U6 = Planes<4, 2, ByteProducts>;
+pub type U6 = Planes<4, 2, SixBitProducts>;
 /// Bytes: q8_0.
 pub type U8 = Planes<8, 0, ByteProducts>;
 
@@ -91,6 +94,26 @@ impl CodeProducts for ByteProducts {
     #[inline(always)]
     fn finish<I: Isa>(isa: I, sum: I::U8Sum, start: I::I32) -> I::I32 {
         isa.u8_finish(sum, start)
+    }
+}
+
+impl CodeProducts for SixBitProducts {
+    const MOST_BITS: usize = 6;
+    type Sum<I: Isa> = I::I32;
+
+    #[inline(always)]
+    fn start<I: Isa>(_: I, start: I::I32) -> I::I32 {
+        start
+    }
+
+    #[inline(always)]
+    fn add<I: Isa>(isa: I, sum: I::I32, codes: I::I32, x: I::I32) -> I::I32 {
+        isa.u6_dot(sum, codes, x)
+    }
+
+    #[inline(always)]
+    fn finish<I: Isa>(_: I, sum: I::I32, _: I::I32) -> I::I32 {
+        sum
     }
 }
 
@@ -193,7 +216,7 @@ impl<const LOW: usize, const HIGH: usize, P: CodeProducts> CodeLines for Planes<
     }
 }
 
-/// The table as unsigned bytes, which byte products want.
+/// The table as codes around 128, which byte products want.
 const TABLE: [u8; 16] = {
     let mut table = [0; 16];
     let mut i = 0;
