@@ -9,8 +9,8 @@ use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use kipp_kernels::conformance::{cpu::prepare, numbers, product::ProductCase};
 use kipp_kernels::{
-    Activations, AttentionTask, Cache, CodedLayout, Columns, KernelClass, KvLayout, KvScheme, Scheme, Tiles,
-    attention_scratch_len, kv, select, tile::prepare_panel,
+    Activations, Attended, AttentionTask, Cache, CodedLayout, Columns, KernelClass, KvLayout, KvScheme,
+    Scheme, Tiles, attention_scratch_len, kv, select, tile::prepare_panel,
 };
 
 fn main() {
@@ -120,7 +120,7 @@ fn attention(bencher: Bencher<'_, '_>, rows: usize) {
             n_heads: 2,
             kv_heads: 0..1,
             scale: 0.088,
-            out: Columns::new(&mut out, width),
+            out: Attended::Rows(Columns::new(&mut out, width)),
             scratch: &mut scratch,
         });
     });

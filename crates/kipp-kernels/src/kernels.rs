@@ -182,6 +182,10 @@ pub trait Kernels: Send + Sync {
     /// Causal grouped-query attention over a paged cache.
     fn attention(&self, task: AttentionTask<'_>);
 
+    /// Merges the spans that [`Attended::Spans`] left of one query row and kv head: `states` is
+    /// `[spans, queries, span_state_len]` from the first span on and changed, `out` `[queries, head_dim]`.
+    fn merge_spans(&self, layout: &KvLayout, states: &mut [f32], out: &mut [f32]);
+
     /// Runs a loop that stays in registers, with one of [`probe::CHAINS`] independent sums, and returns the
     /// multiplications and additions done.
     fn peak_loop(&self, which: PeakLoop, chains: usize, rounds: usize) -> u64;
@@ -253,6 +257,10 @@ impl<I: Isa> Kernels for On<I> {
 
     fn attention(&self, task: AttentionTask<'_>) {
         attention::attention(self.isa, task);
+    }
+
+    fn merge_spans(&self, layout: &KvLayout, states: &mut [f32], out: &mut [f32]) {
+        attention::merge_spans(self.isa.of_floats(), layout, states, out);
     }
 
     fn peak_loop(&self, which: PeakLoop, chains: usize, rounds: usize) -> u64 {

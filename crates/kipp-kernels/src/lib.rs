@@ -20,7 +20,7 @@ pub mod schemes;
 pub mod tile;
 
 pub use activations::{Activations, CodedLayout, Coding};
-pub use attention::{AttentionTask, Cache, attention_scratch_len};
+pub use attention::{Attended, AttentionTask, Cache, attention_scratch_len};
 pub use columns::Columns;
 pub use kernels::{KernelClass, Kernels, select};
 pub use kv::{KvLayout, KvScheme};

@@ -11,13 +11,15 @@
 //! ```
 //!
 //! Steps and spans stand at absolute positions, so neither chunking nor the number of rows computed together moves a
-//! sum, and spans may go to threads. A masked position adds exactly nothing: its p is zero. (It may flip the sign of a
+//! sum, and spans may go to threads, which leave them to be merged afterwards. A masked position adds exactly nothing: its p is zero. (It may flip the sign of a
 //! zero; the last line adds +0, which makes all zeros alike.)
 //!
 //! Few rows are bound by the reading of K and V, so heads lie inside the steps: then one ascending stretch of a block is
 //! read, all heads of it. Many rows are bound by arithmetic: heads lie outside, and one head's K and V stay in the cache.
 
 mod span;
+
+pub(crate) use span::merge_spans;
 
 use std::ops::Range;
 
@@ -49,10 +51,29 @@ pub struct AttentionTask<'a> {
     pub kv_heads: Range<usize>,
     /// Factor of the scores: 1 / sqrt(head_dim).
     pub scale: f32,
-    /// `[query rows, kv_heads.len() * n_heads / n_kv_heads * head_dim]`.
-    pub out: Columns<'a>,
+    /// What is computed, and where it goes.
+    pub out: Attended<'a>,
     /// Room for [`attention_scratch_len`] values; what it holds before and after means nothing.
     pub scratch: &'a mut [f32],
+}
+
+/// What a task computes.
+pub enum Attended<'a> {
+    /// The values of all query rows: `[query rows, kv_heads.len() * n_heads / n_kv_heads * head_dim]`.
+    Rows(Columns<'a>),
+    /// Of one query row and one kv head the state of each span from the `first` on, for [`merge_spans`]:
+    /// `[spans, n_heads / n_kv_heads, span_state_len]`. So more threads than kv heads can share one row.
+    Spans {
+        /// The first span: positions from `first * SPAN` on.
+        first: usize,
+        /// As many spans as it has room for.
+        states: &'a mut [f32],
+    },
+}
+
+/// Values of the state of one span and query head: maximum, sum and values of its softmax.
+pub fn span_state_len(layout: &KvLayout) -> usize {
+    2 + layout.value_dim()
 }
 
 /// One layer's keys and values of one sequence.
@@ -81,15 +102,36 @@ pub fn attention_scratch_len(layout: &KvLayout) -> usize {
     layout.n_kv_heads * span::head_scratch_len(layout, MAX_QUERIES)
 }
 
+impl AttentionTask<'_> {
+    /// Query rows.
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        match &self.out {
+            Attended::Rows(out) => out.rows(),
+            Attended::Spans { .. } => 1,
+        }
+    }
+}
+
 /// Computes the task.
 pub(crate) fn attention<I: Isa>(isa: I, task: AttentionTask<'_>) {
     let layout = task.cache.layout;
     let group = task.n_heads / layout.n_kv_heads.max(1);
     assert_eq!(group * layout.n_kv_heads, task.n_heads, "query heads are no multiple of kv heads");
     assert!(task.kv_heads.end <= layout.n_kv_heads, "kv heads outside the layout");
-    assert_eq!(task.out.width(), task.kv_heads.len() * group * layout.head_dim, "an output of another width");
+    match &task.out {
+        Attended::Rows(out) => {
+            let width = task.kv_heads.len() * group * layout.head_dim;
+            assert_eq!(out.width(), width, "an output of another width");
+        }
+        Attended::Spans { first, states } => {
+            let spans = states.len() / (group * span_state_len(&layout)).max(1);
+            assert_eq!(task.kv_heads.len(), 1, "spans of more than one kv head");
+            assert!((first + spans).saturating_sub(1) * SPAN <= task.start, "spans that are not attended");
+        }
+    }
     assert!(task.scratch.len() >= attention_scratch_len(&layout), "scratch too small");
-    assert!(task.cache.table.len() * BLOCK_TOKENS >= task.start + task.out.rows(), "table too short");
+    assert!(task.cache.table.len() * BLOCK_TOKENS >= task.start + task.rows(), "table too short");
     match layout.scheme {
         KvScheme::F32 => heads::<_, F32Lanes>(isa.of_floats(), task, group),
         KvScheme::Bf16 => heads::<_, Bf16Lanes>(isa.of_floats(), task, group),
@@ -106,7 +148,7 @@ fn heads<I: Isa, K: KvLanes>(isa: I, task: AttentionTask<'_>, group: usize) {
 
 #[inline(always)]
 fn tiles<I: Isa, K: KvLanes>(isa: I, mut task: AttentionTask<'_>, group: usize) {
-    let count = task.out.rows() * group;
+    let count = task.rows() * group;
     let (first_head, all) = (task.kv_heads.start, task.kv_heads.clone());
     let heads_at_once = if count <= MAX_QUERIES { all.len().max(1) } else { 1 };
     for head in all.clone().step_by(heads_at_once) {

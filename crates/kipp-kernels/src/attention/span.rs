@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{AttentionTask, Cache, SPAN, STEP};
+use super::{Attended, AttentionTask, Cache, SPAN, STEP, span_state_len};
 use crate::isa::{Isa, LANES};
 use crate::kv::{BLOCK_TOKENS, BlockProbabilities, KvLanes, KvLayout, Values};
 use crate::math::{exp, exp_one};
@@ -72,6 +72,26 @@ impl<'a, const N: usize> State<'a, N> {
     }
 
     #[inline(always)]
+    fn query(&mut self, n: usize, value_dim: usize) -> Running<'_> {
+        let [max, sum] = &mut *self.softmax;
+        Running { max: &mut max[n], sum: &mut sum[n], values: &mut self.values[n * value_dim..][..value_dim] }
+    }
+
+    #[inline(always)]
+    fn of_query(&self, n: usize, value_dim: usize) -> (f32, f32, &[f32]) {
+        let [max, sum] = &*self.softmax;
+        (max[n], sum[n], &self.values[n * value_dim..][..value_dim])
+    }
+
+    /// Maximum, sum and values of query `n`.
+    #[inline(always)]
+    fn write(&self, n: usize, value_dim: usize, state: &mut [f32]) {
+        let (max, sum, values) = self.of_query(n, value_dim);
+        state[..2].copy_from_slice(&[max, sum]);
+        state[2..].copy_from_slice(values);
+    }
+
+    #[inline(always)]
     fn reset(&mut self) {
         *self.softmax = [[MASKED; N], [0.0; N]];
         self.values.fill(0.0);
@@ -103,7 +123,14 @@ pub(super) fn tile<I: Isa, K: KvLanes, const W: usize, const N: usize>(
     }
     let last_position: [usize; N] = std::array::from_fn(|n| task.start + tile.row_and_head(n).0);
     let end = last_position[N - 1] + 1;
-    for from in (0..end).step_by(SPAN) {
+    let spans = match &task.out {
+        Attended::Rows(_) => 0..end.div_ceil(SPAN),
+        Attended::Spans { first, states } => {
+            *first..first + states.len() / (tile.group * span_state_len(&layout))
+        }
+    };
+    for index in spans {
+        let from = index * SPAN;
         let span = Span {
             cache: task.cache,
             positions: from..end.min(from + SPAN),
@@ -112,57 +139,100 @@ pub(super) fn tile<I: Isa, K: KvLanes, const W: usize, const N: usize>(
         };
         span.run::<I, K, W>(isa, tile.heads.clone(), scratch);
         for scratch in scratch.chunks_exact_mut(head_len) {
-            let Head { total, span, .. } = Head::<N>::new(scratch, 0, value_dim);
-            if from == 0 {
-                *total.softmax = *span.softmax;
-                total.values.copy_from_slice(span.values);
-                continue;
-            }
-            for n in (0..N).filter(|&n| last_position[n] >= from) {
-                merge(
-                    isa,
-                    n,
-                    &mut *total.softmax,
-                    &mut total.values[n * value_dim..][..value_dim],
-                    &*span.softmax,
-                    &span.values[n * value_dim..][..value_dim],
-                );
+            let Head { mut total, span, .. } = Head::<N>::new(scratch, 0, value_dim);
+            match &mut task.out {
+                Attended::Spans { first, states } => {
+                    let states = states.chunks_exact_mut(span_state_len(&layout));
+                    let states = states.skip((index - *first) * tile.group + tile.first);
+                    for (n, state) in (0..N).zip(states) {
+                        span.write(n, value_dim, state);
+                    }
+                }
+                Attended::Rows(_) if index == 0 => {
+                    *total.softmax = *span.softmax;
+                    total.values.copy_from_slice(span.values);
+                }
+                Attended::Rows(_) => {
+                    for n in (0..N).filter(|&n| last_position[n] >= from) {
+                        merge(isa, total.query(n, value_dim), span.of_query(n, value_dim));
+                    }
+                }
             }
         }
     }
+    let Attended::Rows(out) = &mut task.out else { return N };
     for (head, scratch) in tile.heads.clone().zip(scratch.chunks_exact_mut(head_len)) {
-        let Head { total, .. } = Head::<N>::new(scratch, 0, value_dim);
+        let Head { mut total, .. } = Head::<N>::new(scratch, 0, value_dim);
         for n in 0..N {
             let (row, in_group) = tile.row_and_head(n);
             let column = (head - tile.first_head) * tile.group + in_group;
-            let out = &mut task.out.row_mut(row)[column * head_dim..][..head_dim];
-            for (out, a) in out.iter_mut().zip(&total.values[n * value_dim..]) {
-                *out = a / total.softmax[1][n] + 0.0;
-            }
+            total.query(n, value_dim).finish(&mut out.row_mut(row)[column * head_dim..][..head_dim]);
         }
     }
     N
 }
 
-/// Adds query `n`'s span, sum and values, to its total, both scaled to the larger maximum.
+/// One query's running softmax and what it has gathered.
+struct Running<'a> {
+    max: &'a mut f32,
+    sum: &'a mut f32,
+    values: &'a mut [f32],
+}
+
+impl Running<'_> {
+    /// The attended values.
+    #[inline(always)]
+    fn finish(self, out: &mut [f32]) {
+        for (out, a) in out.iter_mut().zip(&*self.values) {
+            *out = a / *self.sum + 0.0;
+        }
+    }
+}
+
+/// Adds a span, maximum, sum and values, to a query's total, both scaled to the larger maximum.
 #[inline(always)]
-fn merge<I: Isa, const N: usize>(
-    isa: I,
-    n: usize,
-    [total_max, total_sum]: &mut Softmax<N>,
-    total_values: &mut [f32],
-    [span_max, span_sum]: &Softmax<N>,
-    span_values: &[f32],
-) {
-    let max = if span_max[n] > total_max[n] { span_max[n] } else { total_max[n] };
-    let (of_total, of_span) = (exp_one(total_max[n] - max), exp_one(span_max[n] - max));
-    total_max[n] = max;
-    total_sum[n] = span_sum[n].mul_add(of_span, total_sum[n] * of_total);
+fn merge<I: Isa>(isa: I, total: Running<'_>, (span_max, span_sum, span_values): (f32, f32, &[f32])) {
+    let max = if span_max > *total.max { span_max } else { *total.max };
+    let (of_total, of_span) = (exp_one(*total.max - max), exp_one(span_max - max));
+    *total.max = max;
+    *total.sum = span_sum.mul_add(of_span, *total.sum * of_total);
     let (of_total, of_span) = (isa.splat(of_total), isa.splat(of_span));
-    for (a, b) in total_values.as_chunks_mut::<LANES>().0.iter_mut().zip(span_values.as_chunks::<LANES>().0) {
+    let values = total.values.as_chunks_mut::<LANES>().0.iter_mut();
+    for (a, b) in values.zip(span_values.as_chunks::<LANES>().0) {
         let scaled = isa.mul(isa.load(a), of_total);
         isa.store(a, isa.fma(isa.load(b), of_span, scaled));
     }
+}
+
+/// Merges the spans of one query row and kv head, ascending, and gives the attended values: `states` is
+/// `[spans, queries, span_state_len]` and changed, `out` `[queries, head_dim]`.
+pub(crate) fn merge_spans<I: Isa>(isa: I, layout: &KvLayout, states: &mut [f32], out: &mut [f32]) {
+    let (state_len, queries) = (span_state_len(layout), out.len() / layout.head_dim);
+    let span_len = state_len * queries;
+    assert!(span_len > 0 && states.len().is_multiple_of(span_len), "states of another shape");
+    isa.vectorize(
+        #[inline(always)]
+        || {
+            let (totals, spans) = states.split_at_mut(span_len);
+            for span in spans.chunks_exact(span_len) {
+                for (total, span) in totals.chunks_exact_mut(state_len).zip(span.chunks_exact(state_len)) {
+                    merge(isa, running(total), (span[0], span[1], &span[2..]));
+                }
+            }
+            for (total, out) in totals.chunks_exact_mut(state_len).zip(out.chunks_exact_mut(layout.head_dim))
+            {
+                running(total).finish(out);
+            }
+        },
+    );
+}
+
+/// A state as [`State::write`] wrote it.
+#[inline(always)]
+fn running(state: &mut [f32]) -> Running<'_> {
+    let (softmax, values) = state.split_at_mut(2);
+    let (max, sum) = softmax.split_at_mut(1);
+    Running { max: &mut max[0], sum: &mut sum[0], values }
 }
 
 /// Up to 1,024 positions and the queries that look at them.

@@ -3,7 +3,7 @@
 use super::attention::AttentionCase;
 use super::product::ProductCase;
 use crate::activations::CodedLayout;
-use crate::attention::{AttentionTask, Cache, attention_scratch_len};
+use crate::attention::{Attended, AttentionTask, Cache, SPAN, attention_scratch_len, span_state_len};
 use crate::columns::Columns;
 use crate::kernels::Kernels;
 use crate::kv::BLOCK_TOKENS;
@@ -38,8 +38,8 @@ pub fn product(kernels: &dyn Kernels, case: &ProductCase, panels_at_once: usize)
     out
 }
 
-/// The attention of a case, `[rows, n_heads * head_dim]`, its kv heads computed `heads_at_once` at a time.
-pub fn attention(kernels: &dyn Kernels, case: &AttentionCase, heads_at_once: usize) -> Vec<f32> {
+/// The store of a case, every position written.
+fn stored(kernels: &dyn Kernels, case: &AttentionCase) -> Vec<u8> {
     let layout = case.layout;
     let (block_bytes, width) = (layout.block_bytes(), layout.n_kv_heads * layout.head_dim);
     let mut blocks = vec![0; case.n_blocks * block_bytes];
@@ -48,6 +48,13 @@ pub fn attention(kernels: &dyn Kernels, case: &AttentionCase, heads_at_once: usi
         let block = &mut blocks[block * block_bytes..][..block_bytes];
         kernels.write_kv(&layout, block, position % BLOCK_TOKENS, k, v);
     }
+    blocks
+}
+
+/// The attention of a case, `[rows, n_heads * head_dim]`, its kv heads computed `heads_at_once` at a time.
+pub fn attention(kernels: &dyn Kernels, case: &AttentionCase, heads_at_once: usize) -> Vec<f32> {
+    let layout = case.layout;
+    let blocks = stored(kernels, case);
     let q_stride = case.n_heads * layout.head_dim;
     let mut out = vec![f32::NAN; case.q.len()];
     let mut scratch = vec![f32::NAN; attention_scratch_len(&layout)];
@@ -64,10 +71,42 @@ pub fn attention(kernels: &dyn Kernels, case: &AttentionCase, heads_at_once: usi
             n_heads: case.n_heads,
             kv_heads,
             scale: 1.0 / (layout.head_dim as f32).sqrt(),
-            out: window,
+            out: Attended::Rows(window),
             scratch: &mut scratch,
         });
         rest = right;
+    }
+    out
+}
+
+/// The same, every row, kv head and span by itself, then merged.
+pub fn attention_by_spans(kernels: &dyn Kernels, case: &AttentionCase) -> Vec<f32> {
+    let layout = case.layout;
+    let blocks = stored(kernels, case);
+    let width = case.n_heads * layout.head_dim;
+    let group = case.n_heads / layout.n_kv_heads;
+    let mut out = vec![f32::NAN; case.q.len()];
+    let mut scratch = vec![f32::NAN; attention_scratch_len(&layout)];
+    for (row, (q, out)) in case.q.chunks(width).zip(out.chunks_mut(width)).enumerate() {
+        let start = case.start + row;
+        let span_len = group * span_state_len(&layout);
+        for (head, out) in out.chunks_mut(group * layout.head_dim).enumerate() {
+            let mut states = vec![f32::NAN; (start + 1).div_ceil(SPAN) * span_len];
+            for (first, states) in states.chunks_mut(span_len).enumerate() {
+                kernels.attention(AttentionTask {
+                    cache: Cache { layout, blocks: &blocks, table: &case.table },
+                    start,
+                    q,
+                    q_stride: width,
+                    n_heads: case.n_heads,
+                    kv_heads: head..head + 1,
+                    scale: 1.0 / (layout.head_dim as f32).sqrt(),
+                    out: Attended::Spans { first, states },
+                    scratch: &mut scratch,
+                });
+            }
+            kernels.merge_spans(&layout, &mut states, out);
+        }
     }
     out
 }

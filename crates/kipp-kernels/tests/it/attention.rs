@@ -42,6 +42,8 @@ fn every_class_has_the_bits_of_the_scalar_one() {
                 let what = format!("{}, {}", kernels.class().name(), case.name());
                 same_bits(&what, &cpu::attention(kernels, &case, heads_at_once), &expected).unwrap();
             }
+            let what = format!("{}, {} by spans", kernels.class().name(), case.name());
+            same_bits(&what, &cpu::attention_by_spans(kernels, &case), &expected).unwrap();
         }
     }
 }

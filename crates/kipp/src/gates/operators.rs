@@ -115,6 +115,11 @@ fn attention(kernels: &dyn Kernels, scalar: &dyn Kernels, scheme: KvScheme) -> V
         checks.push(attend::near_the_reference(&case, run));
         checks.push(attend::placement_and_chunks_change_nothing(&case, run));
         checks.push(same_bits(&case.name(), &run(&case), &cpu::attention(scalar, &case, usize::MAX)));
+        checks.push(same_bits(
+            &format!("{} by spans", case.name()),
+            &cpu::attention_by_spans(kernels, &case),
+            &run(&case),
+        ));
     }
     checks
 }

@@ -70,8 +70,7 @@ pub struct CpuBackend {
     caller: Option<Elsewhere>,
     weights: WeightMemory,
     coded: CodedInput,
-    /// One for each thread.
-    attention_scratch: Vec<Vec<f32>>,
+    attention_scratch: attend::Scratch,
     /// `[LOGIT_ROWS, vocab_size]`
     logits: CpuRows,
 }
@@ -88,7 +87,7 @@ impl CpuBackend {
             attention,
             activations: options.activations,
             codings: BTreeMap::new(),
-            attention_scratch: vec![Vec::new(); pool.threads()],
+            attention_scratch: attend::Scratch::default(),
             pool,
             caller: None,
             weights: WeightMemory::default(),
@@ -157,6 +156,10 @@ pub struct CpuRows {
 impl CpuRows {
     fn row(&self, row: usize) -> &[f32] {
         &self.data[row * self.width..][..self.width]
+    }
+
+    fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        &mut self.data[row * self.width..][..self.width]
     }
 
     fn filled(&self) -> &[f32] {
