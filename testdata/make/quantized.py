@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OUT = ROOT / "testdata/quantized"
 IDS = ROOT / "testdata/kipp-tiny/sampled.u32"
 POSITIONS = 64
+SCHEMES = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m", "q5_k_s", "iq4_nl", "iq4_xs")
 
 
 def sha256(path: Path) -> str:
@@ -59,7 +60,7 @@ def main() -> None:
     args = args.parse_args()
     OUT.mkdir(exist_ok=True)
     models = {"bf16": args.source}
-    for scheme in ("q8_0", "q4_0", "q4_1"):
+    for scheme in SCHEMES:
         models[scheme] = OUT / f"kipp-tiny-{scheme}.gguf"
         command = [args.llama / "llama-quantize", args.source, models[scheme], scheme.upper()]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

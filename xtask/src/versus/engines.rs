@@ -34,6 +34,16 @@ pub(super) struct KippRun {
     pub(super) read_one_thread_gb_s: f64,
     /// Name and rate of each loop.
     pub(super) peaks: String,
+    /// What it printed.
+    pub(super) raw: String,
+}
+
+/// One run of llama.cpp.
+#[derive(Debug, PartialEq)]
+pub(super) struct LlamaRun {
+    pub(super) tok_s: f64,
+    /// The JSON that it printed.
+    pub(super) raw: String,
 }
 
 /// A program with its arguments.
@@ -67,12 +77,12 @@ impl Engines {
         kipp_run(&exec::succeed(self.process(&self.kipp_command(case)))?.stdout)
     }
 
-    /// Runs llama.cpp once; tok/s.
-    pub(super) fn llama(&self, case: Case) -> Result<f64> {
+    /// Runs llama.cpp once.
+    pub(super) fn llama(&self, case: Case) -> Result<LlamaRun> {
         let output = exec::succeed(self.process(&self.llama_command(case)?))?.stdout;
         match case {
-            Case::Decode { sequences: 2.., .. } => llama_batched_rate(&output),
-            _ => llama_rate(&output),
+            Case::Decode { sequences: 2.., .. } => llama_batched_run(&output),
+            _ => llama_run(&output),
         }
     }
 
@@ -147,19 +157,21 @@ fn kipp_run(output: &str) -> Result<KippRun> {
         read_gb_s: run.number("after.read_gb_s")?,
         read_one_thread_gb_s: run.number("after.read_one_thread_gb_s")?,
         peaks: peaks.join(", "),
+        raw: output.to_owned(),
     })
 }
 
 /// What `llama-bench -o json` printed for one test.
-fn llama_rate(output: &str) -> Result<f64> {
-    only(Json::parse(output)?)?.number("avg_ts")
+fn llama_run(output: &str) -> Result<LlamaRun> {
+    Ok(LlamaRun { tok_s: only(Json::parse(output)?)?.number("avg_ts")?, raw: output.to_owned() })
 }
 
 /// What `llama-batched-bench --output-format jsonl` printed for one test: the rate of all sequences together.
-fn llama_batched_rate(output: &str) -> Result<f64> {
+fn llama_batched_run(output: &str) -> Result<LlamaRun> {
     let line = output.lines().find(|line| line.starts_with('{')).context("no line of JSON")?;
     // The prompt's rate is no number where there was no prompt, and C prints that as it likes.
-    Json::parse(&line.replace("-nan", "null").replace("nan", "null"))?.number("speed_tg")
+    let raw = line.replace("-nan", "null").replace("nan", "null");
+    Ok(LlamaRun { tok_s: Json::parse(&raw)?.number("speed_tg")?, raw })
 }
 
 fn only(results: Json) -> Result<Json> {
@@ -208,12 +220,13 @@ mod tests {
             read_gb_s: 40.0,
             read_one_thread_gb_s: 20.0,
             peaks: "u8_dot 900".to_owned(),
+            raw: kipp.to_owned(),
         };
         assert_eq!(kipp_run(kipp)?, expected);
-        assert_eq!(llama_rate(r#"[{"n_prompt": 16, "avg_ts": 5.29, "samples_ts": [ 5.29 ]}]"#)?, 5.29);
+        assert_eq!(llama_run(r#"[{"n_prompt": 16, "avg_ts": 5.29, "samples_ts": [ 5.29 ]}]"#)?.tok_s, 5.29);
         let batched = "main: n_kv\n{\"pp\": 0, \"t_pp\": 0.0, \"speed_pp\": -nan, \"speed_tg\": 1.05}\n\n";
-        assert_eq!(llama_batched_rate(batched)?, 1.05);
-        assert!(llama_rate("[]").is_err() && kipp_run("{}").is_err() && llama_batched_rate("").is_err());
+        assert_eq!(llama_batched_run(batched)?.tok_s, 1.05);
+        assert!(llama_run("[]").is_err() && kipp_run("{}").is_err() && llama_batched_run("").is_err());
         Ok(())
     }
 }

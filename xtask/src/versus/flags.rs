@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 pub(crate) const USAGE: &str = "cargo xtask versus --llama-bench PATH FILE [--threads N] [--pairs N] [-p N,..] [-n N,..] \
                                 [-d N,..] [--parallel N,.. --llama-batched-bench PATH] [--kv SCHEME] [--kernels CLASS] \
-                                [--kipp PATH]";
+                                [--kipp PATH] [--record FILE]";
 
 /// What both engines run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +27,8 @@ pub(super) struct Flags {
     pub(super) threads: usize,
     pub(super) pairs: usize,
     pub(super) kv: String,
+    /// Where everything that was measured goes.
+    pub(super) record: Option<PathBuf>,
     /// Kipp's class; its own choice where absent.
     pub(super) kernels: Option<String>,
     prompts: Vec<usize>,
@@ -41,6 +43,7 @@ impl Flags {
             llama_bench: PathBuf::new(),
             llama_batched_bench: None,
             kipp: None,
+            record: None,
             file: String::new(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             pairs: 5,
@@ -73,6 +76,7 @@ impl Flags {
         match flag {
             "--llama-bench" => self.llama_bench = value.into(),
             "--llama-batched-bench" => self.llama_batched_bench = Some(value.into()),
+            "--record" => self.record = Some(value.into()),
             "--kipp" => self.kipp = Some(value.into()),
             "--threads" => self.threads = number(flag, value)?,
             "--pairs" => self.pairs = number(flag, value)?,

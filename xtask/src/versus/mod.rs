@@ -3,13 +3,14 @@
 
 mod engines;
 mod flags;
+mod record;
 mod statistics;
 
 use anyhow::{Context as _, Result};
 
 use crate::exec;
 use crate::steps::Context;
-use engines::{Engines, KippRun};
+use engines::{Engines, KippRun, LlamaRun};
 use flags::{Case, Flags};
 use statistics::Summary;
 
@@ -21,13 +22,12 @@ const WIDE: f64 = 0.03;
 /// One pair of runs.
 struct Pair {
     kipp: KippRun,
-    /// tok/s
-    llama: f64,
+    llama: LlamaRun,
 }
 
 impl Pair {
     fn ratio(&self) -> f64 {
-        self.kipp.tok_s / self.llama
+        self.kipp.tok_s / self.llama.tok_s
     }
 }
 
@@ -44,8 +44,10 @@ pub(crate) fn run(args: &[&str], context: &Context) -> Result<()> {
     };
     let engines = Engines::new(kipp, &flags, &context.root);
     let mut table = vec![TABLE_HEADER.to_owned()];
+    let mut record = record::Record::default();
     for case in flags.cases() {
-        println!("{}", engines.commands(case).join("\n"));
+        let commands = engines.commands(case);
+        println!("{}", commands.join("\n"));
         println!("{PAIR_HEADER}");
         let mut pairs = Vec::new();
         for index in 1..=flags.pairs {
@@ -53,12 +55,16 @@ pub(crate) fn run(args: &[&str], context: &Context) -> Result<()> {
             println!("{}", pair_line(case, index, &pair));
             pairs.push(pair);
         }
+        record.add(case, &commands, &pairs)?;
         let line = summary_line(case, &pairs).context("no pairs")?;
         println!("{TABLE_HEADER}\n{line}\n");
         table.push(line);
     }
     println!("{}", table.join("\n"));
-    Ok(())
+    match &flags.record {
+        Some(path) => record.write(path, &context.root),
+        None => Ok(()),
+    }
 }
 
 fn pair(engines: &Engines, case: Case, kipp_first: bool) -> Result<Pair> {
@@ -76,9 +82,10 @@ const PAIR_HEADER: &str = "case                 pair      Kipp  llama.cpp   rati
 fn pair_line(case: Case, index: usize, pair: &Pair) -> String {
     let Pair { kipp, llama } = pair;
     format!(
-        "{:<20} {index:>4} {:>9.2} {llama:>10.2} {:>7.3} {:>5.0} % {:>20.1} {:>5.1}   {}",
+        "{:<20} {index:>4} {:>9.2} {:>10.2} {:>7.3} {:>5.0} % {:>20.1} {:>5.1}   {}",
         case.to_string(),
         kipp.tok_s,
+        llama.tok_s,
         pair.ratio(),
         kipp.share * 100.0,
         kipp.read_one_thread_gb_s,
@@ -100,7 +107,7 @@ fn summary_line(case: Case, pairs: &[Pair]) -> Option<String> {
         ratio.median,
         ratio.mad,
         of(|pair| pair.kipp.tok_s)?.median,
-        of(|pair| pair.llama)?.median,
+        of(|pair| pair.llama.tok_s)?.median,
         of(|pair| pair.kipp.share)?.median * 100.0,
     ))
 }
@@ -109,15 +116,16 @@ fn summary_line(case: Case, pairs: &[Pair]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn pair_of(kipp: f64, llama: f64) -> Pair {
+    pub(super) fn pair_of(kipp: f64, llama: f64) -> Pair {
         let kipp = KippRun {
             tok_s: kipp,
             share: 0.5,
             read_gb_s: 40.0,
             read_one_thread_gb_s: 20.0,
             peaks: "u8_dot 900".to_owned(),
+            raw: "[]".to_owned(),
         };
-        Pair { kipp, llama }
+        Pair { kipp, llama: LlamaRun { tok_s: llama, raw: format!("{{\"avg_ts\": {llama}}}") } }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The numbers: the program's own gates (`kipp verify`) on every checkpoint of the tree, in every kernel class that this
-//! machine has, and the perplexity of the reference text.
+//! machine has, and perplexities.
+
+mod perplexity;
 
 use std::fs;
 use std::path::Path;
@@ -8,15 +10,11 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cargo_steps::without_warnings;
 use crate::exec::{self, Done};
-use crate::json::Json;
 use crate::pool;
 use crate::steps::{Context, Report};
 
 /// Exit code of `kipp verify` for a gate that is not met.
 const NOT_MET: i32 = 3;
-
-/// The bound on the relative distance between our perplexity and the reference's.
-const PERPLEXITY_BOUND: f64 = 1e-4;
 
 /// `kipp verify` of one model in one kernel class.
 struct Verify {
@@ -31,7 +29,7 @@ pub(crate) fn step(context: &Context) -> Result<Report> {
     let classes = classes(&mut report);
     let models = models(&context.root)?;
     let mut runs = Vec::new();
-    for kernels in classes {
+    for &kernels in &classes {
         runs.extend(models.iter().map(|(model, reference)| Verify {
             model: model.clone(),
             reference: reference.clone(),
@@ -45,14 +43,14 @@ pub(crate) fn step(context: &Context) -> Result<Report> {
             Err(fault) => faults.push(format!("{fault:#}")),
         }
     }
-    for result in pool::each(PERPLEXITIES, |flags| perplexity(context, flags)) {
+    for result in perplexity::all(context, &classes)? {
         match result {
             Ok(line) => report.say(line),
             Err(fault) => faults.push(format!("{fault:#}")),
         }
     }
     if !faults.is_empty() {
-        bail!("{}\n{} of {} gates failed", faults.join("\n"), faults.len(), runs.len() + PERPLEXITIES.len());
+        bail!("{}\n{} gates failed", faults.join("\n"), faults.len());
     }
     Ok(report)
 }
@@ -147,24 +145,4 @@ fn verify(context: &Context, run: &Verify) -> Result<String> {
 /// The verdict that closes the table.
 fn last_line(done: &Done) -> &str {
     done.stdout.trim_end().lines().last().unwrap_or("no table")
-}
-
-/// The ways to compute the perplexity that must agree with the reference.
-const PERPLEXITIES: &[&[&str]] = &[&["--backend", "oracle"], &["--activations", "f32", "--kv", "f32"]];
-
-fn perplexity(context: &Context, flags: &[&str]) -> Result<String> {
-    let reference = fs::read_to_string(context.root.join("testdata/kipp-tiny/perplexity.json"))?;
-    let expected = Json::parse(&reference)?.number("ppl")?;
-    let mut args = vec!["perplexity", "testdata/kipp-tiny/sampled.u32", "--model", "kipp-tiny", "--ids"];
-    args.extend(["--window", "256", "--json"]);
-    args.extend(flags);
-    let done = exec::succeed(exec::command(context.kipp(), &args, &context.root))?;
-    let found = Json::parse(&done.stdout)?.number("ppl")?;
-    let distance = (found - expected).abs() / expected;
-    let line = format!(
-        "perplexity {}: {found:.6}, reference {expected:.6}, distance {distance:.1e}",
-        flags.join(" ")
-    );
-    // Also false for a perplexity that is no number.
-    if distance <= PERPLEXITY_BOUND { Ok(line) } else { bail!("{line}, bound {PERPLEXITY_BOUND:.0e}") }
 }
