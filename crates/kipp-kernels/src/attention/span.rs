@@ -287,15 +287,13 @@ impl<const N: usize> Span<'_, N> {
                 }
             }
         }
-        let [max, sum] = state.softmax;
-        let mut decay = [1.0; N];
         for n in 0..N {
             let attended = (self.last_position[n] + 1).saturating_sub(positions.start).min(STEP);
             for position in attended..STEP {
                 p[position / BLOCK_TOKENS][n][position % BLOCK_TOKENS] = MASKED;
             }
-            decay[n] = probabilities(isa, n, &mut p, &mut max[n], &mut sum[n]);
         }
+        let decay = probabilities(isa, &mut p, state.softmax);
         self.add_values::<I, K, W>(isa, head, positions, &p, &decay, state.values);
     }
 
@@ -333,40 +331,48 @@ impl<const N: usize> Span<'_, N> {
     }
 }
 
-/// Turns query `n`'s scores of a step into exp(score - maximum), moves its maximum and sum on, and returns the factor of
-/// what was gathered before. A function of its own: unrolled over queries into every kind of store it would take long to
-/// compile.
+/// Turns the scores of a step into exp(score - maximum), moves maxima and sums on, and returns the factors of what was
+/// gathered before. A function of its own: unrolled into every kind of store it would take long to compile. What one query
+/// waits for (the foldings of its lanes, the exponential of its factor) goes on beside that of the others.
 #[inline(never)]
 fn probabilities<I: Isa, const N: usize>(
     isa: I,
-    n: usize,
     scores: &mut StepProbabilities<N>,
-    max: &mut f32,
-    sum: &mut f32,
-) -> f32 {
+    [max, sum]: &mut Softmax<N>,
+) -> [f32; N] {
     isa.vectorize(
         #[inline(always)]
         || {
-            let mut largest = isa.splat(MASKED);
-            for block in scores.iter() {
-                for lanes in block[n].as_chunks().0 {
-                    largest = isa.max(isa.load(lanes), largest);
+            let mut fallen = [0.0; LANES];
+            for n in 0..N {
+                let mut largest = isa.splat(MASKED);
+                for block in scores.iter() {
+                    for lanes in block[n].as_chunks().0 {
+                        largest = isa.max(isa.load(lanes), largest);
+                    }
                 }
+                let largest = isa.reduce_max(largest);
+                let new_max = if largest > max[n] { largest } else { max[n] };
+                fallen[n] = max[n] - new_max;
+                max[n] = new_max;
             }
-            let largest = isa.reduce_max(largest);
-            let new_max = if largest > *max { largest } else { *max };
-            let decay = exp_one(*max - new_max);
-            let mut added = isa.splat(0.0);
-            for block in scores.iter_mut() {
-                for lanes in block[n].as_chunks_mut().0 {
-                    let p = exp(isa, isa.sub(isa.load(lanes), isa.splat(new_max)));
-                    added = isa.add(added, p);
-                    isa.store(lanes, p);
+            let mut decay = [0.0; LANES];
+            isa.store(&mut decay, exp(isa, isa.load(&fallen)));
+            for n in 0..N {
+                let mut added = isa.splat(0.0);
+                for block in scores.iter_mut() {
+                    for lanes in block[n].as_chunks_mut().0 {
+                        let p = exp(isa, isa.sub(isa.load(lanes), isa.splat(max[n])));
+                        added = isa.add(added, p);
+                        isa.store(lanes, p);
+                    }
                 }
+                sum[n] = sum[n].mul_add(decay[n], isa.reduce_add(added));
             }
-            *sum = sum.mul_add(decay, isa.reduce_add(added));
-            *max = new_max;
-            decay
+            std::array::from_fn(
+                #[inline(always)]
+                |n| decay[n],
+            )
         },
     )
 }

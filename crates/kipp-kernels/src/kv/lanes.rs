@@ -101,8 +101,11 @@ impl<W: Widened> KvLanes for W {
 
     #[inline(always)]
     fn code_query<I: Isa>(_: I, query: &[f32], stride: usize, words: &mut [[u8; 4]]) {
-        for (word, q) in words.iter_mut().step_by(stride).zip(query.iter().chain(&[0.0])) {
-            *word = q.to_le_bytes();
+        for (words, q) in words.chunks_mut(stride).zip(query) {
+            words[0] = q.to_le_bytes();
+        }
+        if query.len() % 2 == 1 {
+            words[query.len() * stride] = [0; 4];
         }
     }
 
