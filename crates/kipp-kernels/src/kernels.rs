@@ -27,6 +27,10 @@ pub enum KernelClass {
     Avx512Vnni,
     /// The same with byte dot products and dot products of bf16 pairs, which take denormals for zero.
     Avx512Bf16,
+    /// NEON with byte dot products (DotProd), as Arm's processors have them since about 2018.
+    Neon,
+    /// The same with byte dot products of unsigned and signed bytes (I8MM).
+    NeonI8mm,
 }
 
 impl KernelClass {
@@ -38,6 +42,8 @@ impl KernelClass {
         KernelClass::Avx512,
         KernelClass::Avx512Vnni,
         KernelClass::Avx512Bf16,
+        KernelClass::Neon,
+        KernelClass::NeonI8mm,
     ];
 
     /// The name, as flags and reports spell it.
@@ -49,6 +55,8 @@ impl KernelClass {
             KernelClass::Avx512 => "avx512",
             KernelClass::Avx512Vnni => "avx512-vnni",
             KernelClass::Avx512Bf16 => "avx512-bf16",
+            KernelClass::Neon => "neon",
+            KernelClass::NeonI8mm => "neon-i8mm",
         }
     }
 
@@ -88,16 +96,24 @@ pub fn select(class: KernelClass) -> Option<&'static dyn Kernels> {
         KernelClass::Scalar => Some(&On { isa: Scalar, class: KernelClass::Scalar }),
         #[cfg(target_arch = "x86_64")]
         _ => x86::select(class),
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        _ => arm::select(class),
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         _ => None,
     }
+}
+
+/// What was detected, as kernels.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn offer<K: Kernels>(found: &'static Option<K>) -> Option<&'static dyn Kernels> {
+    found.as_ref().map(|kernels| kernels as &dyn Kernels)
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::sync::LazyLock;
 
-    use super::{KernelClass, Kernels, On};
+    use super::{KernelClass, Kernels, On, offer};
     use crate::isa::{avx2::Avx2, avx512::Avx512};
 
     /// What was detected, once.
@@ -117,18 +133,41 @@ mod x86 {
         avx512_bf16: On::new(Avx512::detect(), KernelClass::Avx512Bf16),
     });
 
-    fn offer<K: Kernels>(found: &'static Option<K>) -> Option<&'static dyn Kernels> {
-        found.as_ref().map(|kernels| kernels as &dyn Kernels)
-    }
-
     pub(super) fn select(class: KernelClass) -> Option<&'static dyn Kernels> {
         match class {
-            KernelClass::Scalar => None,
             KernelClass::Avx2 => offer(&FOUND.avx2),
             KernelClass::AvxVnni => offer(&FOUND.avx_vnni),
             KernelClass::Avx512 => offer(&FOUND.avx512),
             KernelClass::Avx512Vnni => offer(&FOUND.avx512_vnni),
             KernelClass::Avx512Bf16 => offer(&FOUND.avx512_bf16),
+            KernelClass::Scalar | KernelClass::Neon | KernelClass::NeonI8mm => None,
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use std::sync::LazyLock;
+
+    use super::{KernelClass, Kernels, On, offer};
+    use crate::isa::neon::Neon;
+
+    /// What was detected, once.
+    struct Found {
+        neon: Option<On<Neon<false>>>,
+        neon_i8mm: Option<On<Neon<true>>>,
+    }
+
+    static FOUND: LazyLock<Found> = LazyLock::new(|| Found {
+        neon: On::new(Neon::detect(), KernelClass::Neon),
+        neon_i8mm: On::new(Neon::detect(), KernelClass::NeonI8mm),
+    });
+
+    pub(super) fn select(class: KernelClass) -> Option<&'static dyn Kernels> {
+        match class {
+            KernelClass::Neon => offer(&FOUND.neon),
+            KernelClass::NeonI8mm => offer(&FOUND.neon_i8mm),
+            _ => None,
         }
     }
 }
@@ -200,7 +239,7 @@ struct On<I> {
     class: KernelClass,
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl<I> On<I> {
     fn new(isa: Option<I>, class: KernelClass) -> Option<On<I>> {
         isa.map(|isa| On { isa, class })

@@ -26,7 +26,7 @@ fn values_out_of_range_are_wrong_usage_and_name_the_flag() {
         ("--ctx", "2049"),
         ("--kv", "q3"),
         ("--kernels", "avx3"),
-        ("--kernels", "matmul=scalar,attention=neon"),
+        ("--kernels", "matmul=scalar,attention=avx3"),
         ("--activations", "f64"),
         ("--backend", "tpu"),
         ("--backend", "cuda"),

@@ -1,6 +1,6 @@
 //! The lanes: the few vector operations that kernels may use, one file an instruction set.
 //!
-//! A vector has 16 logical lanes on every instruction set (two registers on AVX2, an array in plain Rust), so that a
+//! A vector has 16 logical lanes on every instruction set (two registers on AVX2, four on NEON, an array in plain Rust), so that a
 //! kernel written once sums in the same order everywhere and all classes give the same bits. Each operation is one
 //! IEEE operation a lane (a fused multiply-add rounds once) or exact integer arithmetic; approximate instructions have
 //! no place here.
@@ -16,11 +16,10 @@ pub mod scalar;
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub mod neon;
 #[cfg(target_arch = "x86_64")]
 mod pair;
-
-#[cfg(test)]
-mod tests;
 
 /// Logical lanes of a vector, on every instruction set.
 pub const LANES: usize = 16;

@@ -2,6 +2,7 @@
 
 mod attention;
 mod elementwise;
+mod lanes;
 mod product;
 #[cfg(target_arch = "x86_64")]
 mod speed;

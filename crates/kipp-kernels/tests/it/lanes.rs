@@ -1,7 +1,10 @@
 //! Every instruction set that this machine has gives, operation by operation, the bits of the scalar one.
 
-use super::scalar::Scalar;
-use super::*;
+#[cfg(target_arch = "aarch64")]
+use kipp_kernels::isa::neon::Neon;
+use kipp_kernels::isa::{Isa, LANES, scalar::Scalar};
+#[cfg(target_arch = "x86_64")]
+use kipp_kernels::isa::{avx2::Avx2, avx512::Avx512};
 
 /// Bits of each operation's result over a few hundred odd operands.
 fn results<I: Isa>(isa: I) -> Vec<Vec<u32>> {
@@ -105,23 +108,28 @@ fn results_inside<I: Isa>(isa: I) -> Vec<Vec<u32>> {
     all
 }
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn check<I: Isa>(isa: Option<I>, wanted: &[Vec<u32>], what: &str) {
+    if let Some(isa) = isa {
+        assert!(results(isa) == wanted, "{what}");
+    }
+}
+
 #[test]
 fn every_instruction_set_equals_the_scalar_one() {
     let wanted = results(Scalar);
     assert!(wanted.len() > 1000);
     #[cfg(target_arch = "x86_64")]
     {
-        use avx2::Avx2;
-        use avx512::Avx512;
-        fn check<I: Isa>(isa: Option<I>, wanted: &[Vec<u32>], what: &str) {
-            if let Some(isa) = isa {
-                assert!(results(isa) == wanted, "{what}");
-            }
-        }
         check(Avx2::<false>::detect(), &wanted, "AVX2");
         check(Avx2::<true>::detect(), &wanted, "AVX-VNNI");
         check(Avx512::<false, false>::detect(), &wanted, "AVX-512");
         check(Avx512::<true, false>::detect(), &wanted, "AVX-512 VNNI");
         check(Avx512::<true, true>::detect(), &wanted, "AVX-512 BF16");
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        check(Neon::<false>::detect(), &wanted, "NEON");
+        check(Neon::<true>::detect(), &wanted, "NEON with I8MM");
     }
 }
