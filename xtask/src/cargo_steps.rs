@@ -1,5 +1,7 @@
 //! The steps that are one call of cargo: format, lints, documentation, build, licences. Warnings are errors.
 
+use std::process::Command;
+
 use anyhow::{Result, bail};
 
 use crate::exec::{self, Done};
@@ -36,9 +38,15 @@ pub(crate) fn build(context: &Context) -> Result<Report> {
 
 /// A build that fails if the compiler or cargo warned. Flags that deny warnings would make cargo build everything anew.
 pub(crate) fn without_warnings(context: &Context, args: &[&str]) -> Result<Done> {
-    let done = exec::succeed(exec::cargo(args, &context.root))?;
+    quiet(exec::cargo(args, &context.root))
+}
+
+/// The same of a command of cargo that is already made.
+pub(crate) fn quiet(cargo: Command) -> Result<Done> {
+    let shown = exec::shown(&cargo);
+    let done = exec::succeed(cargo)?;
     if done.stderr.lines().any(|line| line.starts_with("warning")) {
-        bail!("`cargo {}` warned\n{}", args.join(" "), done.stderr);
+        bail!("`{shown}` warned\n{}", done.stderr);
     }
     Ok(done)
 }

@@ -30,20 +30,37 @@ pub(crate) fn cargo_deny(context: &Context) -> Result<()> {
 
 /// A C++ compiler: libFuzzer and llama.cpp are written in it.
 pub(crate) fn cxx(context: &Context) -> Result<()> {
-    debian(context, "c++", "g++")
+    debian(context, "c++", &["g++"])
 }
 
-/// A Debian package that brings `program`.
-fn debian(context: &Context, program: &str, package: &str) -> Result<()> {
+/// What links and runs programs for 64-bit Arm: a cross compiler with its C library, and QEMU.
+pub(crate) fn arm_emulation(context: &Context) -> Result<()> {
+    debian(context, "aarch64-linux-gnu-gcc", &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])?;
+    debian(context, "qemu-aarch64", &["qemu-user"])
+}
+
+/// Debian packages, the first of which brings `program`.
+fn debian(context: &Context, program: &str, packages: &[&str]) -> Result<()> {
     if on_path(program).is_some() {
         return Ok(());
     }
-    println!("   installing Debian's {package}, which this machine lacks");
+    println!("   installing Debian's {}, which this machine lacks", packages.join(", "));
     exec::succeed(exec::command("apt-get", &["update", "-q"], &context.root))?;
-    let mut install =
-        exec::command("apt-get", &["install", "-q", "-y", "--no-install-recommends", package], &context.root);
-    install.env("DEBIAN_FRONTEND", "noninteractive");
+    let args = ["install", "-q", "-y", "--no-install-recommends"];
+    let mut install = exec::command("apt-get", &args, &context.root);
+    install.args(packages).env("DEBIAN_FRONTEND", "noninteractive");
     exec::succeed(install).map(drop)
+}
+
+/// Rust's standard library for another machine, by rustup.
+pub(crate) fn rust_target(context: &Context, target: &str) -> Result<()> {
+    let args = ["--target", target, "--print", "target-libdir"];
+    let libraries = exec::succeed(exec::command("rustc", &args, &context.root))?.stdout;
+    if Path::new(libraries.trim()).is_dir() {
+        return Ok(());
+    }
+    println!("   installing Rust's standard library for {target}, which this machine lacks");
+    exec::succeed(exec::command("rustup", &["target", "add", target], &context.root)).map(drop)
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {

@@ -9,6 +9,7 @@ mod fuzz;
 mod gates;
 mod install;
 mod json;
+mod neon;
 mod peer;
 mod pool;
 mod smoke;
@@ -41,7 +42,13 @@ const CI: &[Step] = &[
         name: "gates",
         shows: "the numbers are those of the references, in every kernel class",
         run: gates::step,
-        may_skip: &["avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16"],
+        may_skip: &["avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16", "neon", "neon-i8mm"],
+    },
+    Step {
+        name: "neon",
+        shows: "the numbers are the same on an emulated Arm processor",
+        run: neon::step,
+        may_skip: &[neon::ALL_OF_IT, neon::RUNNING],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
 ];

@@ -69,8 +69,12 @@ fn classes(report: &mut Report) -> Vec<&'static str> {
 }
 
 /// The classes that have instructions of their own, and whether this processor has them.
+fn found() -> Vec<(&'static str, bool)> {
+    [x86(), arm()].concat()
+}
+
 #[cfg(target_arch = "x86_64")]
-fn found() -> [(&'static str, bool); 5] {
+fn x86() -> Vec<(&'static str, bool)> {
     let avx2 = is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c");
@@ -80,7 +84,7 @@ fn found() -> [(&'static str, bool); 5] {
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512dq");
     let vnni = avx512 && is_x86_feature_detected!("avx512vnni");
-    [
+    vec![
         ("avx2", avx2),
         ("avx-vnni", avx2 && is_x86_feature_detected!("avxvnni")),
         ("avx512", avx512),
@@ -90,8 +94,21 @@ fn found() -> [(&'static str, bool); 5] {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn found() -> [(&'static str, bool); 5] {
-    ["avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16"].map(|name| (name, false))
+fn x86() -> Vec<(&'static str, bool)> {
+    ["avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16"].map(|name| (name, false)).to_vec()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn arm() -> Vec<(&'static str, bool)> {
+    use std::arch::is_aarch64_feature_detected;
+    let dot = is_aarch64_feature_detected!("dotprod");
+    vec![("neon", dot), ("neon-i8mm", dot && is_aarch64_feature_detected!("i8mm"))]
+}
+
+/// The step `neon` runs them emulated.
+#[cfg(not(target_arch = "aarch64"))]
+fn arm() -> Vec<(&'static str, bool)> {
+    vec![("neon", false), ("neon-i8mm", false)]
 }
 
 /// Every checkpoint of the tree, with its reference where there is one.
