@@ -104,7 +104,7 @@ unsafe fn widen_f16(halves: uint16x4_t) -> float32x4_t {
 impl<const I8MM: bool> Isa for Neon<I8MM> {
     type F32 = [float32x4_t; 4];
     type I32 = [int32x4_t; 4];
-    type U8Sum = ([int32x4_t; 4], [int32x4_t; 4]);
+    type U8Sum = [int32x4_t; 4];
     type U4Sum = [int32x4_t; 4];
 
     const DENSE_TOKENS: usize = 4;
@@ -327,24 +327,27 @@ impl<const I8MM: bool> Isa for Neon<I8MM> {
 
     #[inline(always)]
     fn u8_start(self, start: Self::I32) -> Self::U8Sum {
-        (start, self.splat_word(0))
+        if I8MM { start } else { self.splat_word(0) }
     }
 
     #[inline(always)]
     fn u8_dot(self, sum: Self::U8Sum, codes: Self::I32, x: Self::I32) -> Self::U8Sum {
         if I8MM {
-            return (each!(i => usdot(sum.0[i], codes[i], x[i])), sum.1);
+            return each!(i => usdot(sum[i], codes[i], x[i]));
         }
-        // Codes less 128 are signed bytes; the sum of `x` makes up for it. Where `x` is the same in all lanes, its sum is
-        // the same in all four registers, and the compiler keeps one.
-        let (middle, one) = lanes!((vdupq_n_s32(-0x7f7f_7f80), vdupq_n_s32(0x0101_0101)));
-        let products = each!(i => sdot(sum.0[i], veorq_s32(codes[i], middle), x[i]));
-        (products, each!(i => sdot(sum.1[i], one, x[i])))
+        // Codes less 128 are signed bytes.
+        let middle = lanes!(vdupq_n_s32(-0x7f7f_7f80));
+        each!(i => sdot(sum[i], veorq_s32(codes[i], middle), x[i]))
     }
 
     #[inline(always)]
     fn u8_finish(self, sum: Self::U8Sum, _: Self::I32) -> Self::I32 {
-        if I8MM { sum.0 } else { self.add_words(sum.0, self.shl(sum.1, 7)) }
+        sum
+    }
+
+    #[inline(always)]
+    fn u6_dot(self, sum: Self::I32, codes: Self::I32, x: Self::I32) -> Self::I32 {
+        each!(i => sdot(sum[i], codes[i], x[i]))
     }
 
     #[inline(always)]
