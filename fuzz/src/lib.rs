@@ -2,11 +2,13 @@
 
 mod gguf;
 mod safetensors;
+mod session;
 mod template;
 mod tokenizer;
 
 pub use gguf::gguf;
 pub use safetensors::safetensors;
+pub use session::session;
 pub use template::template;
 pub use tokenizer::tokenizer;
 
@@ -17,9 +19,10 @@ mod tests {
     #[test]
     fn every_body_survives_its_corpus() {
         type Body = fn(&[u8]);
-        let bodies: [(&str, Body); 4] = [
+        let bodies: [(&str, Body); 5] = [
             ("gguf", super::gguf),
             ("safetensors", super::safetensors),
+            ("session", super::session),
             ("template", super::template),
             ("tokenizer", super::tokenizer),
         ];

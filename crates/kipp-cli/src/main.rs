@@ -21,6 +21,7 @@ mod progress;
 mod prompt;
 mod report;
 mod run;
+mod saved;
 mod show;
 mod stop;
 mod timings;

@@ -19,6 +19,7 @@ use crate::generate::{Completion, FinishReason, Limits, generate};
 use crate::load::{BackendReport, Loading, ModelReport};
 use crate::outcome::{Outcome, UsageError};
 use crate::prompt::{self, SingleTurn};
+use crate::saved::{Saved, SessionArgs};
 use crate::timings::Timings;
 use crate::{input, interrupt, load, open, report};
 
@@ -52,6 +53,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
     backend: BackendArgs,
@@ -84,16 +87,18 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     // Asked before the weights take their share of the free memory.
     let context = load::context_limit(&artifact, &spec, &args.context)?;
     context.tell();
+    let saved = Saved::open(&args.session, &artifact, &spec, args.chat)?;
     let loading = Loading::start(&artifact, &spec, &args.backend);
     let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
     let prompt = prompt_ids(&args, &artifact, &tokenizer, text)?;
-    let max_tokens = room(prompt.len(), context.tokens, &args)?;
+    let history = [saved.as_ref().map_or(&[][..], Saved::tokens), &prompt].concat();
+    let max_tokens = room(history.len(), context.tokens, &args)?;
     let params = sampling_params(&args, &artifact)?;
-    let room = args.step.options(args.context.attention.kv, prompt.len() + max_tokens);
+    let room = args.step.options(args.context.attention.kv, history.len() + max_tokens);
     let mut loaded = loading.with_room(&args.backend, room)?;
     let load_time = started.elapsed();
 
-    let mut sampler = sampler(&args, params, &prompt).with_valid_tokens(tokenizer.len());
+    let mut sampler = sampler(&args, params, &history).with_valid_tokens(tokenizer.len());
     let limits = Limits {
         max_tokens,
         end_tokens: if args.ignore_eos { Vec::new() } else { artifact.stop_tokens().to_vec() },
@@ -102,10 +107,16 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     };
     let graceful = interrupt::graceful();
     let decoder = tokenizer.stream_decoder(true);
-    let mut session = Session::new(&mut *loaded.forward, &loaded.pool);
+    let mut session = match &saved {
+        Some(saved) => saved.restore(&mut loaded)?,
+        None => Session::new(&mut *loaded.forward, &loaded.pool),
+    };
     let sink: &mut dyn FnMut(&str) -> anyhow::Result<()> =
         if args.json.json { &mut |_| Ok(()) } else { &mut |text| report::text(text) };
     let completion = generate(&mut session, &prompt, &mut sampler, decoder, limits, sink)?;
+    if let Some(saved) = saved {
+        saved.keep(&mut session, &prompt, &completion.tokens)?;
+    }
     drop(session);
 
     if args.json.json {

@@ -1,10 +1,17 @@
 //! One sequence: append tokens, get the logits of the last one.
 
+mod coding;
+mod file;
+mod identity;
+
 use crate::backend::BackendError;
 use crate::batch::{Answer, Ask, Batch, Outputs};
 use crate::kv::{BlockTable, KvError, KvPool};
 use crate::model::Forward;
 use crate::token::TokenId;
+
+pub use file::{SessionFile, SessionFileError};
+pub use identity::ModelIdentity;
 
 /// Why a session cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +31,7 @@ pub enum SessionError {
 pub struct Session<'m> {
     model: &'m mut dyn Forward,
     table: BlockTable,
-    len_tokens: usize,
+    tokens: Vec<TokenId>,
     outputs: Outputs,
     /// Of the last token appended. `[vocab_size]`
     logits: Vec<f32>,
@@ -33,7 +40,11 @@ pub struct Session<'m> {
 impl<'m> Session<'m> {
     /// An empty sequence; its blocks come from `pool`, which counts those of `model`.
     pub fn new(model: &'m mut dyn Forward, pool: &KvPool) -> Session<'m> {
-        Session { model, table: pool.table(), len_tokens: 0, outputs: Outputs::default(), logits: Vec::new() }
+        Session::empty(model, pool.table())
+    }
+
+    fn empty(model: &'m mut dyn Forward, table: BlockTable) -> Session<'m> {
+        Session { model, table, tokens: Vec::new(), outputs: Outputs::default(), logits: Vec::new() }
     }
 
     /// Appends tokens and returns the logits of the last one (`[vocab_size]`). On an error the sequence is what it was
@@ -55,10 +66,10 @@ impl<'m> Session<'m> {
         tokens: &[TokenId],
         ask: impl Fn(usize) -> Ask,
     ) -> Result<Vec<Answer>, SessionError> {
-        let before = self.len_tokens;
+        let before = self.len();
         let mut answers = Vec::new();
         for step in tokens.chunks(self.model.max_rows().max(1)) {
-            let first = self.len_tokens - before;
+            let first = self.len() - before;
             let asks = (first..first + step.len()).map(&ask).collect();
             if let Err(error) = self.step(step, asks, &mut answers) {
                 self.truncate(before);
@@ -70,20 +81,25 @@ impl<'m> Session<'m> {
 
     /// Forgets all but the first `len_tokens` tokens.
     pub fn truncate(&mut self, len_tokens: usize) {
-        self.len_tokens = self.len_tokens.min(len_tokens);
+        self.tokens.truncate(len_tokens);
         // A session adopts, publishes and forks nothing: all its blocks are its own, so nothing is to be copied and
         // nothing can fail.
-        let _ = self.table.truncate(self.len_tokens);
+        let _ = self.table.truncate(self.tokens.len());
     }
 
-    /// Tokens so far.
+    /// The tokens so far.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// How many tokens so far.
     pub fn len(&self) -> usize {
-        self.len_tokens
+        self.tokens.len()
     }
 
     /// No token so far.
     pub fn is_empty(&self) -> bool {
-        self.len_tokens == 0
+        self.tokens.is_empty()
     }
 
     fn step(
@@ -92,14 +108,14 @@ impl<'m> Session<'m> {
         asks: Vec<Ask>,
         answers: &mut Vec<Answer>,
     ) -> Result<(), SessionError> {
-        let zero = self.table.reserve(self.len_tokens + tokens.len())?.to_vec();
+        let zero = self.table.reserve(self.len() + tokens.len())?.to_vec();
         let mut batch = Batch { zero, ..Batch::default() };
-        batch.push(tokens, self.len_tokens, self.table.blocks(), Ask::Nothing);
+        batch.push(tokens, self.len(), self.table.blocks(), Ask::Nothing);
         batch.asks = asks;
         self.model.submit(&batch)?;
         self.model.wait(&mut self.outputs)?;
         answers.extend(self.outputs.answers.drain(..).map(|(_, answer)| answer));
-        self.len_tokens += tokens.len();
+        self.tokens.extend_from_slice(tokens);
         Ok(())
     }
 }

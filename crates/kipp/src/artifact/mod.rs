@@ -6,7 +6,7 @@
 //! [`weights`]).
 
 pub(crate) mod binding;
-mod cursor;
+pub(crate) mod cursor;
 mod error;
 mod escaped;
 pub mod gguf;

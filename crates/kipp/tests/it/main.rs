@@ -11,4 +11,5 @@ mod oracle;
 mod paths;
 mod registration;
 mod sampling;
+mod session;
 mod tokenizer;

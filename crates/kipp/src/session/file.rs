@@ -1,0 +1,292 @@
+//! A session in a file, so that a long prompt need not be evaluated again. All numbers are little-endian:
+//!
+//! ```text
+//! magic     8 bytes "KIPPSESS"
+//! version   u32, 1
+//! model     32 bytes, a `ModelIdentity`
+//! kv, backend, kernels, activations    each a u32 length and that many bytes of text
+//! tokens    u32 count and as many u32
+//! blocks    u32 count and as many blocks of 32 positions (see `coding`): those of the first tokens, perhaps not all
+//! checksum  32 bytes, the sha256 of all before it
+//! ```
+//!
+//! A file is taken by the model that it was written with, in the same KV scheme and kernel class, or refused: its numbers
+//! would be those of another computation. It holds the text of the session, as ids.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::coding::BlockCoding;
+use super::{ModelIdentity, Session, SessionError};
+use crate::artifact::cursor::{Cursor, EndOfFile};
+use crate::artifact::{Bytes, Escaped};
+use crate::batch::Ask;
+use crate::kv::{BLOCK_TOKENS, KvPool};
+use crate::model::Forward;
+use crate::token::TokenId;
+
+const MAGIC: &[u8; 8] = b"KIPPSESS";
+const VERSION: u32 = 1;
+const CHECKSUM_BYTES: usize = 32;
+
+/// Why a session cannot be restored from a file.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionFileError {
+    /// Absent or unreadable.
+    #[error("session file {path}: {error}")]
+    File {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Some other file.
+    #[error("not a session file: it does not begin with KIPPSESS")]
+    Magic,
+    /// A later Kipp's.
+    #[error("session file of version {found}; this build reads version {VERSION}")]
+    Version {
+        /// The version.
+        found: u32,
+    },
+    /// It ends inside what it declares.
+    #[error("the session file ends too early: {wanted} bytes expected at byte {offset}, {left} found")]
+    Short {
+        /// Where.
+        offset: usize,
+        /// Bytes that should be there.
+        wanted: u64,
+        /// Bytes that are.
+        left: usize,
+    },
+    /// Some byte is not the one that was written.
+    #[error("the session file is damaged: its checksum is not that of its bytes")]
+    Checksum,
+    /// It was written by another computation.
+    #[error("the session was saved with another {what}: {file}, here {here}")]
+    Differs {
+        /// `model`, `KV scheme`, `backend`, `kernel class` or `coding of activations`.
+        what: &'static str,
+        /// The file's.
+        file: Escaped,
+        /// The model's.
+        here: String,
+    },
+    /// A count or length that the rest of the file contradicts.
+    #[error("the session file declares {what} of {expected}, but has {found}")]
+    Size {
+        /// Of what.
+        what: &'static str,
+        /// Declared, or at most possible.
+        expected: usize,
+        /// There.
+        found: usize,
+    },
+    /// An id that the model has no row for.
+    #[error("session file: token {token} at position {position} is outside the vocabulary of {vocab_size}")]
+    Token {
+        /// Where in the sequence.
+        position: usize,
+        /// The id.
+        token: TokenId,
+        /// Rows of the embedding.
+        vocab_size: usize,
+    },
+    /// Keys or values that no computation gives.
+    #[error("session file: block {block} holds a value that is not finite")]
+    NotFinite {
+        /// Its index.
+        block: usize,
+    },
+    /// The KV cache does not hold the session, or the model failed.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl From<EndOfFile> for SessionFileError {
+    fn from(EndOfFile { offset, wanted, left }: EndOfFile) -> SessionFileError {
+        SessionFileError::Short { offset, wanted, left }
+    }
+}
+
+/// What the numbers of a session depend on beside the model, each with its name in errors.
+fn circumstances(model: &dyn Forward) -> [(&'static str, String); 4] {
+    let info = model.describe();
+    [
+        ("KV scheme", model.kv_scheme().name().to_owned()),
+        ("backend", info.name.to_owned()),
+        ("kernel class", info.kernels),
+        ("coding of activations", info.activations),
+    ]
+}
+
+impl Session<'_> {
+    /// Writes the session as a session file. Whoever has a file to write gives it its name when it is whole.
+    pub fn save(&self, identity: &ModelIdentity, out: &mut dyn Write) -> io::Result<()> {
+        let mut out = Hashing { out, hash: Sha256::new() };
+        out.write_all(MAGIC)?;
+        out.number(VERSION as usize)?;
+        out.write_all(&identity.0)?;
+        for (_, text) in circumstances(self.model) {
+            out.number(text.len())?;
+            out.write_all(text.as_bytes())?;
+        }
+        out.number(self.tokens.len())?;
+        for token in &self.tokens {
+            out.write_all(&token.to_le_bytes())?;
+        }
+        // Blocks are read twice, so that only one is held at a time: which can be saved stands before them.
+        let coding = BlockCoding::new(self.model);
+        let coded = |index: usize| {
+            let block = self.table.blocks().get(index)?;
+            coding.encode(self.model.read_block(*block), self.tokens.len() - index * BLOCK_TOKENS)
+        };
+        let needed = self.tokens.len().div_ceil(BLOCK_TOKENS);
+        let saved = (0..needed).take_while(|index| coded(*index).is_some()).count();
+        out.number(saved)?;
+        for bytes in (0..saved).filter_map(coded) {
+            out.write_all(&bytes)?;
+        }
+        let Hashing { out, hash } = out;
+        out.write_all(&hash.finalize())
+    }
+}
+
+/// Passes bytes on and takes them into the checksum.
+struct Hashing<'a> {
+    out: &'a mut dyn Write,
+    hash: Sha256,
+}
+
+impl Hashing<'_> {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hash.update(bytes);
+        self.out.write_all(bytes)
+    }
+
+    fn number(&mut self, number: usize) -> io::Result<()> {
+        let number = u32::try_from(number).map_err(io::Error::other)?;
+        self.write_all(&number.to_le_bytes())
+    }
+}
+
+/// A session file whose bytes are those that were written.
+#[derive(Clone, Debug)]
+pub struct SessionFile {
+    bytes: Bytes,
+    model: ModelIdentity,
+    /// As [`circumstances`] orders them.
+    circumstances: [String; 4],
+    tokens: Vec<TokenId>,
+    blocks: usize,
+    /// Where the blocks lie.
+    data: Range<usize>,
+}
+
+impl SessionFile {
+    /// Maps a file and checks it.
+    pub fn open(path: &Path) -> Result<SessionFile, SessionFileError> {
+        let bytes =
+            Bytes::open(path).map_err(|error| SessionFileError::File { path: path.to_owned(), error })?;
+        SessionFile::parse(bytes)
+    }
+
+    /// Checks bytes.
+    pub fn parse(bytes: Bytes) -> Result<SessionFile, SessionFileError> {
+        let mut cursor = Cursor::new(&bytes);
+        if cursor.array().ok().as_ref() != Some(MAGIC) {
+            return Err(SessionFileError::Magic);
+        }
+        match cursor.u32()? {
+            VERSION => {}
+            found => return Err(SessionFileError::Version { found }),
+        }
+        let body = bytes.len() - cursor.offset();
+        if body < CHECKSUM_BYTES {
+            let (offset, wanted) = (cursor.offset(), CHECKSUM_BYTES as u64);
+            return Err(SessionFileError::Short { offset, wanted, left: body });
+        }
+        let end = bytes.len() - CHECKSUM_BYTES;
+        if Sha256::digest(&bytes[..end])[..] != bytes[end..] {
+            return Err(SessionFileError::Checksum);
+        }
+        let mut cursor = Cursor::new(&bytes[..end]);
+        cursor.take(MAGIC.len() as u64 + 4)?;
+        let model = ModelIdentity(cursor.array()?);
+        let mut circumstances: [String; 4] = Default::default();
+        for text in &mut circumstances {
+            let length = cursor.u32()?;
+            *text = String::from_utf8_lossy(cursor.take(u64::from(length))?).into_owned();
+        }
+        let count = cursor.u32()?;
+        let tokens = cursor.take(u64::from(count) * 4)?.as_chunks().0;
+        let tokens = tokens.iter().map(|token| TokenId::from_le_bytes(*token)).collect();
+        let blocks = cursor.u32()? as usize;
+        let data = cursor.offset()..end;
+        Ok(SessionFile { model, circumstances, tokens, blocks, data, bytes: bytes.clone() })
+    }
+
+    /// The tokens of the session.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// The model that it was saved with.
+    pub fn identity(&self) -> ModelIdentity {
+        self.model
+    }
+
+    /// The session as it was when it was saved, on a model of that `identity`; its blocks come from `pool`.
+    pub fn restore<'m>(
+        &self,
+        model: &'m mut dyn Forward,
+        pool: &KvPool,
+        identity: &ModelIdentity,
+    ) -> Result<Session<'m>, SessionFileError> {
+        self.check(model, identity)?;
+        let coding = BlockCoding::new(model);
+        let saved = (self.blocks * BLOCK_TOKENS).min(self.tokens.len());
+        let mut session = Session::new(model, pool);
+        let needed = self.tokens.len().div_ceil(BLOCK_TOKENS);
+        session.table.reserve(saved).map_err(SessionError::from)?;
+        let data = self.bytes[self.data.clone()].chunks_exact(coding.block_bytes());
+        for (index, (bytes, block)) in data.zip(session.table.blocks()).enumerate().take(needed) {
+            let values = coding.decode(bytes).ok_or(SessionFileError::NotFinite { block: index })?;
+            session.model.write_block(*block, &values);
+        }
+        session.tokens.extend_from_slice(&self.tokens[..saved]);
+        session.evaluate(&self.tokens[saved..], |_| Ask::Nothing)?;
+        Ok(session)
+    }
+
+    /// Everything that can be wrong before a block is written.
+    fn check(&self, model: &dyn Forward, identity: &ModelIdentity) -> Result<(), SessionFileError> {
+        let differs =
+            |what, file: &str, here| Err(SessionFileError::Differs { what, file: Escaped::text(file), here });
+        if self.model != *identity {
+            return differs("model", &self.model.to_string(), identity.to_string());
+        }
+        for ((what, here), file) in circumstances(model).into_iter().zip(&self.circumstances) {
+            if here != *file {
+                return differs(what, file, here);
+            }
+        }
+        let vocab_size = model.spec().vocab_size;
+        let mut tokens = self.tokens.iter().copied().enumerate();
+        if let Some((position, token)) = tokens.find(|(_, token)| *token as usize >= vocab_size) {
+            return Err(SessionFileError::Token { position, token, vocab_size });
+        }
+        let most = self.tokens.len().div_ceil(BLOCK_TOKENS);
+        if self.blocks > most {
+            return Err(SessionFileError::Size { what: "blocks", expected: most, found: self.blocks });
+        }
+        let expected = self.blocks * BlockCoding::new(model).block_bytes();
+        if self.data.len() != expected {
+            return Err(SessionFileError::Size { what: "bytes of blocks", expected, found: self.data.len() });
+        }
+        Ok(())
+    }
+}
