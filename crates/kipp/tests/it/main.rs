@@ -4,6 +4,7 @@
 mod artifact;
 mod chat;
 mod convert;
+mod faults;
 mod gates;
 mod heads;
 mod loading;
