@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use kipp::TokenId;
+use kipp::engine::StopFilter;
 use kipp::sampling::Sampler;
 use kipp::session::Session;
 use kipp::tokenizer::StreamDecoder;
 use serde::Serialize;
 
 use crate::interrupt;
-use crate::stop::StopFilter;
 use crate::timings::Measured;
 
 /// When a completion ends.

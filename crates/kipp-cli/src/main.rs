@@ -23,7 +23,6 @@ mod report;
 mod run;
 mod saved;
 mod show;
-mod stop;
 mod timings;
 mod tokenize;
 mod verify;

@@ -24,7 +24,7 @@ pub mod batch;
 pub mod chat;
 pub mod checkpoints;
 pub mod convert;
-
+pub mod engine;
 pub mod gates;
 pub mod kv;
 pub mod model;
@@ -33,6 +33,7 @@ pub mod perplexity;
 pub mod sampling;
 pub mod session;
 pub mod spec;
+pub mod speculate;
 pub mod token;
 pub mod tokenizer;
 

@@ -25,6 +25,8 @@ const ORDER: &[&[&str]] = &[
     &["oracle"],
     &["backend", "model"],
     &["session"],
+    &["speculate"],
+    &["engine"],
     &["perplexity"],
     &["convert"],
     &["gates"],

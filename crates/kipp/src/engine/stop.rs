@@ -4,30 +4,32 @@
 //! The match that ends first wins; of two that end together the longer one does.
 
 /// The filter of one completion.
-#[derive(Debug)]
-pub(crate) struct StopFilter {
+#[derive(Clone, Debug)]
+pub struct StopFilter {
     stops: Vec<String>,
     /// Text that is a proper prefix of some stop string, between two pushes.
     held: String,
 }
 
 /// What a push lets out.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Released {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Released {
     /// Text that no stop string can take back.
-    pub(crate) text: String,
+    pub text: String,
     /// A stop string is complete; nothing may follow.
-    pub(crate) stopped: bool,
+    pub stopped: bool,
 }
 
 impl StopFilter {
-    /// A filter for these strings, none of them empty.
-    pub(crate) fn new(stops: Vec<String>) -> StopFilter {
+    /// A filter for these strings. An empty one would stop before anything: whoever takes requests refuses it, and here
+    /// it counts for nothing.
+    pub fn new(mut stops: Vec<String>) -> StopFilter {
+        stops.retain(|stop| !stop.is_empty());
         StopFilter { stops, held: String::new() }
     }
 
-    /// Takes the next piece of text.
-    pub(crate) fn push(&mut self, piece: &str) -> Released {
+    /// Takes the next piece of text. After a stop the filter takes no more.
+    pub fn push(&mut self, piece: &str) -> Released {
         if self.stops.is_empty() {
             return Released { text: piece.to_owned(), stopped: false };
         }
@@ -44,8 +46,8 @@ impl StopFilter {
         Released { text, stopped: false }
     }
 
-    /// The text still held when the completion ends without a stop string.
-    pub(crate) fn finish(&mut self) -> String {
+    /// The text still held, when the completion ends without a stop string.
+    pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 

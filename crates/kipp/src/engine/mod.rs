@@ -1,0 +1,5 @@
+//! Many sequences on one model.
+
+mod stop;
+
+pub use stop::{Released, StopFilter};
