@@ -4,6 +4,7 @@
 //! does not change an answer. Log-probabilities are of the raw logits: take them before `sample`, which works
 //! in place.
 
+pub mod constraint;
 mod exp;
 mod filters;
 pub mod logprobs;

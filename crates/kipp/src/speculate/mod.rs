@@ -1,15 +1,18 @@
 //! Speculation: tokens proposed ahead of the model, so that one step checks several. It never changes an answer: a drafted
-//! token counts only where the sampler, with its seed, chose the same one. Who drafts (`ngram`), what a
-//! step costs (`cost`), whether a draft pays (`gate`) and what brings the three together for one sequence (`speculator`).
-//! Nothing here builds the target's batches, samples, or knows a scheduler.
+//! token counts only where the sampler, with its seed, chose the same one.
+//!
+//! Who drafts: `ngram`, `model`. What a step costs: `cost`. Whether a draft pays: `gate`. All of it for one sequence:
+//! `speculator`. Nothing here builds the target's batches, samples, or knows a scheduler.
 
 mod cost;
 mod gate;
+mod model;
 mod ngram;
 mod speculator;
 
 pub use cost::{StepCosts, TokenCosts};
 pub use gate::{Gate, MAX_DRAFT_TOKENS};
+pub use model::{DraftModel, DraftModelError, ModelDrafter};
 pub use ngram::NgramDrafter;
 pub use speculator::Speculator;
 

@@ -3,6 +3,7 @@
 
 mod artifact;
 mod chat;
+mod constraint;
 mod convert;
 mod faults;
 mod gates;
@@ -13,4 +14,5 @@ mod paths;
 mod registration;
 mod sampling;
 mod session;
+mod speculate;
 mod tokenizer;

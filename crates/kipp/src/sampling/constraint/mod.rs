@@ -1,0 +1,17 @@
+//! Structured output: which tokens a JSON schema, a regular expression or a Lark grammar allows next. The grammars are
+//! `llguidance`'s; here they meet Kipp's tokenizer, are bounded before they are compiled, begin after the thinking part
+//! and can be rolled back, so that drafted tokens are masked like any other.
+//!
+//! JSON comes out compact: a small model that may write blanks for ever sometimes does.
+
+mod compiler;
+mod error;
+mod mask;
+mod schema;
+mod state;
+mod vocabulary;
+
+pub use compiler::{ConstraintCompiler, Grammar};
+pub use error::ConstraintError;
+pub use mask::{MaskJob, MaskWorker, Masks};
+pub use state::{Constraint, Start};
