@@ -1,30 +1,19 @@
-//! One completion: session, sampler, stream decoder and stop strings, from a prompt's ids to text. The prompt is
-//! evaluated once, then one token a step; nothing is evaluated twice. It knows no flags and prints nothing.
+//! One completion: a request to an engine, and its events as text. It knows no flags and prints nothing.
 
-use std::time::{Duration, Instant};
+use std::ops::ControlFlow;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
+use anyhow::{Context, bail};
 use kipp::TokenId;
-use kipp::engine::StopFilter;
-use kipp::sampling::Sampler;
-use kipp::session::Session;
-use kipp::tokenizer::StreamDecoder;
+use kipp::engine::{self, Engine, EngineHandle, Event, Request, RequestStats};
 use serde::Serialize;
 
 use crate::interrupt;
 use crate::timings::Measured;
 
-/// When a completion ends.
-#[derive(Clone, Debug)]
-pub(crate) struct Limits {
-    /// Tokens of the completion.
-    pub(crate) max_tokens: usize,
-    /// Tokens that end it; empty to ignore them.
-    pub(crate) end_tokens: Vec<TokenId>,
-    /// Texts that end it.
-    pub(crate) stops: Vec<String>,
-    /// Prompt tokens between two looks at Ctrl-C.
-    pub(crate) step_tokens: usize,
-}
+/// Between two looks at Ctrl-C where nothing happens; short enough to feel immediate.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Why a completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,148 +41,84 @@ pub(crate) struct Completion {
 /// Takes text as soon as nothing can take it back.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(&str) -> anyhow::Result<()>;
 
-/// Completes `prompt`, which must leave room for `limits.max_tokens` in the session's cache.
-pub(crate) fn generate(
-    session: &mut Session<'_>,
-    prompt: &[TokenId],
-    sampler: &mut Sampler,
-    decoder: StreamDecoder,
-    limits: Limits,
-    sink: Sink<'_>,
-) -> anyhow::Result<Completion> {
-    let filter = StopFilter::new(limits.stops);
-    let mut text = Text { decoder, filter, text: String::new(), stopped: false, sink };
-    let mut measured = Measured::default();
-    let mut tokens = Vec::new();
+/// The events of the one request. Unbounded, because a terminal may be held up for as long as a person likes; an answer
+/// has no more events than the context has tokens.
+struct Events(mpsc::Sender<Event>);
 
-    let before = session.len();
-    let started = Instant::now();
-    let mut next = prefill(session, prompt, sampler, limits.max_tokens > 0, limits.step_tokens)?;
-    measured.prefill = started.elapsed();
-    // Interrupted, it evaluated less than the prompt.
-    measured.prefill_tokens = session.len() - before;
-    let finish_reason = loop {
-        let id = match next {
-            Next::Token(id) => id,
-            Next::None => break FinishReason::Length,
-            Next::Interrupted => break FinishReason::Interrupted,
-        };
-        if limits.end_tokens.contains(&id) {
-            break FinishReason::Stop;
+impl engine::Sink for Events {
+    fn deliver(&mut self, event: Event) -> ControlFlow<()> {
+        match self.0.send(event) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
         }
-        sampler.accept(id);
-        tokens.push(id);
-        if text.push(id)? {
-            break FinishReason::Stop;
-        }
-        if tokens.len() >= limits.max_tokens {
-            break FinishReason::Length;
-        }
-        if interrupt::requested() {
-            break FinishReason::Interrupted;
-        }
-        let (sampled, time) = decode(session, id, sampler)?;
-        measured.decode += time;
-        measured.decode_steps += 1;
-        next = Next::Token(sampled);
+    }
+}
+
+/// Completes a request of one choice. Writing the text does not hold the engine up.
+pub(crate) fn generate(engine: Engine, request: Request, sink: Sink<'_>) -> anyhow::Result<Completion> {
+    let handle = EngineHandle::start(engine).context("a thread for the engine")?;
+    let (sender, events) = mpsc::channel();
+    let id = handle.submit(request, Box::new(Events(sender)))?;
+    let (mut tokens, mut text) = (Vec::new(), String::new());
+    let mut emit = |text: &mut String, more: &str| {
+        *text += more;
+        if more.is_empty() { Ok(()) } else { sink(more) }
     };
-    let text = text.finish()?;
-    Ok(Completion { tokens, text, finish_reason, measured })
-}
-
-/// What follows the prompt.
-enum Next {
-    Token(TokenId),
-    /// No token was asked for.
-    None,
-    Interrupted,
-}
-
-fn prefill(
-    session: &mut Session<'_>,
-    prompt: &[TokenId],
-    sampler: &mut Sampler,
-    sample: bool,
-    step_tokens: usize,
-) -> anyhow::Result<Next> {
-    let mut steps = prompt.chunks(step_tokens.max(1)).peekable();
-    while let Some(step) = steps.next() {
-        let logits = session.append(step)?;
+    loop {
         if interrupt::requested() {
-            return Ok(Next::Interrupted);
+            handle.cancel(id);
         }
-        if steps.peek().is_none() && sample {
-            return Ok(Next::Token(sampler.sample(logits)?.id));
+        match events.recv_timeout(LOOK) {
+            Ok(Event::Started { .. } | Event::Prompt { .. }) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Event::Tokens { tokens: more, .. }) => {
+                for token in more {
+                    tokens.push(token.id);
+                    emit(&mut text, &token.text)?;
+                }
+            }
+            Ok(Event::Finished { reason, text: rest, stats, .. }) => {
+                emit(&mut text, &rest)?;
+                let finish_reason = FinishReason::from(reason);
+                return Ok(Completion { tokens, text, finish_reason, measured: Measured::from(stats) });
+            }
+            Ok(Event::Failed(failure)) => return Err(failure.into()),
+            Err(RecvTimeoutError::Disconnected) => bail!("the engine ended without an answer"),
         }
     }
-    Ok(Next::None)
 }
 
-fn decode(
-    session: &mut Session<'_>,
-    id: TokenId,
-    sampler: &mut Sampler,
-) -> anyhow::Result<(TokenId, Duration)> {
-    let started = Instant::now();
-    let logits = session.append(&[id])?;
-    let id = sampler.sample(logits)?.id;
-    Ok((id, started.elapsed()))
+impl From<engine::FinishReason> for FinishReason {
+    fn from(reason: engine::FinishReason) -> FinishReason {
+        match reason {
+            engine::FinishReason::Stop => FinishReason::Stop,
+            engine::FinishReason::Length => FinishReason::Length,
+            engine::FinishReason::Cancelled => FinishReason::Interrupted,
+        }
+    }
 }
 
-/// The text side: ids in, released text out.
-struct Text<'a> {
-    decoder: StreamDecoder,
-    filter: StopFilter,
-    text: String,
-    /// A stop string is complete: nothing may follow.
-    stopped: bool,
-    sink: Sink<'a>,
-}
-
-impl Text<'_> {
-    /// Takes a token; true when a stop string is complete.
-    fn push(&mut self, id: TokenId) -> anyhow::Result<bool> {
-        let piece = self.decoder.push(id)?.to_owned();
-        self.take(&piece)?;
-        Ok(self.stopped)
-    }
-
-    /// Lets out what is held back, unless a stop string ended the text, and returns all of it.
-    fn finish(mut self) -> anyhow::Result<String> {
-        if !self.stopped {
-            let rest = self.decoder.finish().to_owned();
-            self.take(&rest)?;
+impl From<RequestStats> for Measured {
+    fn from(stats: RequestStats) -> Measured {
+        Measured {
+            // Interrupted, it evaluated less than the prompt.
+            prefill_tokens: stats.evaluated_tokens,
+            prefill: stats.prefill,
+            decode_steps: stats.completion_tokens.saturating_sub(1),
+            decode: stats.decode,
         }
-        if !self.stopped {
-            let held = self.filter.finish();
-            self.emit(&held)?;
-        }
-        Ok(self.text)
-    }
-
-    fn take(&mut self, piece: &str) -> anyhow::Result<()> {
-        let released = self.filter.push(piece);
-        self.stopped = released.stopped;
-        self.emit(&released.text)
-    }
-
-    fn emit(&mut self, text: &str) -> anyhow::Result<()> {
-        if !text.is_empty() {
-            self.text += text;
-            (self.sink)(text)?;
-        }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use kipp::ModelSpec;
     use kipp::backend::{BackendError, BackendInfo};
     use kipp::batch::{Answer, Batch, Outputs};
-    use kipp::kv::{BlockId, KvPool, KvScheme};
+    use kipp::engine::{EngineOptions, SystemClock};
+    use kipp::kv::{BlockId, KvScheme};
     use kipp::model::Forward;
-    use kipp::sampling::SamplingParams;
     use kipp::tokenizer::Tokenizer;
 
     use super::*;
@@ -203,7 +128,7 @@ mod tests {
         spec: ModelSpec,
         prompt: usize,
         script: Vec<TokenId>,
-        evaluated: Vec<TokenId>,
+        evaluated: Arc<Mutex<Vec<TokenId>>>,
         answers: Vec<(usize, Answer)>,
     }
 
@@ -225,13 +150,15 @@ mod tests {
             3
         }
         fn submit(&mut self, batch: &Batch) -> Result<(), BackendError> {
-            self.evaluated.extend(&batch.tokens);
-            let said = (self.evaluated.len() + 1).saturating_sub(self.prompt + 1);
+            let mut evaluated = self.evaluated.lock().unwrap();
+            evaluated.extend(&batch.tokens);
+            let said = evaluated.len().saturating_sub(self.prompt);
             let mut logits = vec![0.0; self.spec.vocab_size];
             if let Some(id) = self.script.get(said) {
                 logits[*id as usize] = 1.0;
             }
-            self.answers = vec![(batch.tokens.len() - 1, Answer::Logits(logits))];
+            let asking = batch.asking().map(|(row, _)| (row, Answer::Logits(logits.clone())));
+            self.answers = asking.collect();
             Ok(())
         }
         fn wait(&mut self, outputs: &mut Outputs) -> Result<(), BackendError> {
@@ -255,26 +182,30 @@ mod tests {
     /// The completion, what went out piece by piece, and every token that was evaluated.
     fn complete(script: &[TokenId], max_tokens: usize, stops: &[&str]) -> (Completion, String, Vec<TokenId>) {
         let artifact = kipp::artifact::Artifact::open("../../models/kipp-tiny").unwrap();
-        let mut model = Scripted {
+        let evaluated: Arc<Mutex<Vec<TokenId>>> = Arc::default();
+        let model = Scripted {
             spec: artifact.spec().clone(),
             prompt: PROMPT.len(),
             script: script.to_vec(),
-            evaluated: Vec::new(),
+            evaluated: Arc::clone(&evaluated),
             answers: Vec::new(),
         };
-        let pool = KvPool::new(model.kv_blocks());
-        let mut session = Session::new(&mut model, &pool);
-        let mut sampler = Sampler::new(SamplingParams::greedy(), 0, 0, &PROMPT);
+        let options = EngineOptions {
+            end_tokens: vec![END],
+            tokenizer: Some(tokenizer()),
+            step_tokens: 3,
+            ..EngineOptions::new(128)
+        };
+        let engine = Engine::open(Box::new(model), Box::new(SystemClock::default()), options).unwrap();
         let stops = stops.iter().map(|&stop| stop.to_owned()).collect();
-        let limits = Limits { max_tokens, end_tokens: vec![END], stops, step_tokens: 3 };
+        let request = Request { stops, ..Request::new(PROMPT.to_vec(), max_tokens) };
         let mut streamed = String::new();
-        let decoder = tokenizer().stream_decoder(true);
-        let completion = generate(&mut session, &PROMPT, &mut sampler, decoder, limits, &mut |text| {
+        let completion = generate(engine, request, &mut |text| {
             streamed += text;
             Ok(())
         });
-        drop(session);
-        (completion.unwrap(), streamed, model.evaluated)
+        let evaluated = evaluated.lock().unwrap().clone();
+        (completion.unwrap(), streamed, evaluated)
     }
 
     #[test]

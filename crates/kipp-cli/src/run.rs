@@ -9,17 +9,16 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use kipp::TokenId;
 use kipp::artifact::Artifact;
-use kipp::sampling::{Sampler, SamplingFields, SamplingParams};
-use kipp::session::Session;
+use kipp::engine::{Engine, EngineOptions, Request, SystemClock};
+use kipp::sampling::{SamplingFields, SamplingParams};
 use kipp::tokenizer::Tokenizer;
 use serde::Serialize;
 
-use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg, SamplingArgs, StepArgs};
-use crate::generate::{Completion, FinishReason, Limits, generate};
-use crate::load::{BackendReport, Loading, ModelReport};
+use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg, PoolArgs, SamplingArgs, StepArgs};
+use crate::generate::{Completion, FinishReason, generate};
+use crate::load::{BackendReport, Loaded, Loading, ModelReport};
 use crate::outcome::{Outcome, UsageError};
 use crate::prompt::{self, SingleTurn};
-use crate::saved::{Saved, SessionArgs};
 use crate::timings::Timings;
 use crate::{input, interrupt, load, open, report};
 
@@ -53,13 +52,13 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
-    session: SessionArgs,
-    #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
     backend: BackendArgs,
     #[command(flatten)]
     step: StepArgs,
+    #[command(flatten)]
+    pool: PoolArgs,
 }
 
 /// The one JSON document of `kipp run --json`.
@@ -87,47 +86,49 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     // Asked before the weights take their share of the free memory.
     let context = load::context_limit(&artifact, &spec, &args.context)?;
     context.tell();
-    let saved = Saved::open(&args.session, &artifact, &spec, args.chat)?;
     let loading = Loading::start(&artifact, &spec, &args.backend);
     let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
     let prompt = prompt_ids(&args, &artifact, &tokenizer, text)?;
-    let history = [saved.as_ref().map_or(&[][..], Saved::tokens), &prompt].concat();
-    let max_tokens = room(history.len(), context.tokens, &args)?;
+    let max_tokens = room(prompt.len(), context.tokens, &args)?;
     let params = sampling_params(&args, &artifact)?;
-    let room = args.step.options(args.context.attention.kv, history.len() + max_tokens);
-    let mut loaded = loading.with_room(&args.backend, room)?;
+    let kv = args.context.attention.kv;
+    let context_tokens = prompt.len() + max_tokens;
+    let mut options = args.step.options(kv, context_tokens);
+    options.kv_blocks = args.pool.blocks(&spec, kv, context_tokens)?;
+    let Loaded { forward, .. } = loading.with_room(&args.backend, options)?;
     let load_time = started.elapsed();
 
-    let mut sampler = sampler(&args, params, &history).with_valid_tokens(tokenizer.len());
-    let limits = Limits {
-        max_tokens,
-        end_tokens: if args.ignore_eos { Vec::new() } else { artifact.stop_tokens().to_vec() },
-        stops,
+    let backend = BackendReport::new(&*forward);
+    let options = EngineOptions {
         step_tokens: args.step.step_tokens,
+        end_tokens: artifact.stop_tokens().to_vec(),
+        tokenizer: Some(tokenizer),
+        ..EngineOptions::new(context_tokens)
+    };
+    let engine = Engine::open(forward, Box::new(SystemClock::default()), options)?;
+    let prompt_tokens = prompt.len();
+    let seed = seed(&args, &params, &prompt);
+    let request = Request {
+        sampling: params,
+        seed,
+        ignore_eos: args.ignore_eos,
+        stops,
+        ..Request::new(prompt, max_tokens)
     };
     let graceful = interrupt::graceful();
-    let decoder = tokenizer.stream_decoder(true);
-    let mut session = match &saved {
-        Some(saved) => saved.restore(&mut loaded)?,
-        None => Session::new(&mut *loaded.forward, &loaded.pool),
-    };
     let sink: &mut dyn FnMut(&str) -> anyhow::Result<()> =
         if args.json.json { &mut |_| Ok(()) } else { &mut |text| report::text(text) };
-    let completion = generate(&mut session, &prompt, &mut sampler, decoder, limits, sink)?;
-    if let Some(saved) = saved {
-        saved.keep(&mut session, &prompt, &completion.tokens)?;
-    }
-    drop(session);
+    let completion = generate(engine, request, sink)?;
 
     if args.json.json {
         report::json(&RunReport {
             text: &completion.text,
             tokens: &completion.tokens,
-            prompt_tokens: prompt.len(),
+            prompt_tokens,
             finish_reason: completion.finish_reason,
             timings: Timings::new(load_time, completion.measured),
             model: ModelReport::new(&artifact),
-            backend: BackendReport::new(&*loaded.forward),
+            backend,
         })?;
     } else {
         end_text(&completion)?;
@@ -193,8 +194,9 @@ fn generation_defaults(artifact: &Artifact, greedy: SamplingFields) -> SamplingF
     }
 }
 
-fn sampler(args: &RunArgs, params: SamplingParams, prompt: &[TokenId]) -> Sampler {
-    let seed = match args.sampling.seed {
+/// What was asked for, or a new one, which is told.
+fn seed(args: &RunArgs, params: &SamplingParams, prompt: &[TokenId]) -> u64 {
+    match args.sampling.seed {
         Some(seed) => seed,
         None if params.is_greedy() => 0,
         None => {
@@ -203,8 +205,7 @@ fn sampler(args: &RunArgs, params: SamplingParams, prompt: &[TokenId]) -> Sample
             report::note(&format!("seed: {seed}"));
             seed
         }
-    };
-    Sampler::new(params, seed, 0, prompt)
+    }
 }
 
 /// On a terminal the shell's prompt begins on a line of its own; a file or pipe gets the text exactly.

@@ -2,11 +2,13 @@
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
-use kipp::kv::KvScheme;
+use kipp::ModelSpec;
+use kipp::kv::{BLOCK_TOKENS, KvScheme};
 use kipp::model::ModelOptions;
-use kipp_kernels::Activations;
+use kipp_kernels::{Activations, KvLayout};
 
 use super::value;
+use crate::outcome::UsageError;
 
 /// The model that is part of the program.
 pub(crate) const EMBEDDED_MODEL: &str = "kipp-tiny";
@@ -79,6 +81,40 @@ impl StepArgs {
     /// Room for one sequence of `context_tokens`, in steps that are no longer than it.
     pub(crate) fn options(self, kv: KvScheme, context_tokens: usize) -> ModelOptions {
         ModelOptions::for_one_sequence(kv, context_tokens, self.step_tokens.min(context_tokens.max(1)))
+    }
+}
+
+/// How much room keys and values get; for commands that generate.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Context")]
+pub(crate) struct PoolArgs {
+    /// MiB of keys and values [default: what one sequence needs]
+    #[arg(long, value_name = "N", env = "KIPP_KV_MIB", value_parser = value::kv_mib, allow_hyphen_values = true)]
+    kv_mib: Option<usize>,
+}
+
+impl PoolArgs {
+    /// Blocks of the pool, which must hold one sequence of `context_tokens`.
+    pub(crate) fn blocks(
+        self,
+        spec: &ModelSpec,
+        kv: KvScheme,
+        context_tokens: usize,
+    ) -> Result<usize, UsageError> {
+        let needed = context_tokens.div_ceil(BLOCK_TOKENS);
+        let Some(mib) = self.kv_mib else { return Ok(needed) };
+        let layout = KvLayout { scheme: kv, n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
+        let block_bytes = layout.block_bytes().saturating_mul(spec.n_layers).max(1);
+        let blocks = mib.saturating_mul(1 << 20) / block_bytes;
+        if blocks < needed {
+            let needed_mib = needed.saturating_mul(block_bytes).div_ceil(1 << 20);
+            let reason = format!(
+                "{mib} MiB hold {} tokens, but one sequence of {context_tokens} needs {needed_mib} MiB",
+                blocks * BLOCK_TOKENS
+            );
+            return Err(UsageError::new("--kv-mib", reason));
+        }
+        Ok(blocks)
     }
 }
 

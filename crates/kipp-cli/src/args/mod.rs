@@ -6,8 +6,8 @@ mod sampling;
 pub(crate) mod value;
 
 pub(crate) use engine::{
-    AttentionArgs, BackendArgs, BackendName, ContextArgs, EMBEDDED_MODEL, JsonArg, ModelArg, RopeScaling,
-    StepArgs,
+    AttentionArgs, BackendArgs, BackendName, ContextArgs, EMBEDDED_MODEL, JsonArg, ModelArg, PoolArgs,
+    RopeScaling, StepArgs,
 };
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use value::{bench_runs, bench_sequences, bench_tokens, max_tokens, window, written_scheme};

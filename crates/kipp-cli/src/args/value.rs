@@ -40,6 +40,11 @@ pub(crate) fn step_tokens(text: &str) -> Result<usize, String> {
     whole(text, 1, 65_536)
 }
 
+/// MiB of keys and values; up to an exbibyte, so that bytes can be counted.
+pub(crate) fn kv_mib(text: &str) -> Result<usize, String> {
+    whole(text, 1, 1 << 40)
+}
+
 /// A window of one token scores nothing.
 pub(crate) fn window(text: &str) -> Result<usize, String> {
     whole(text, 2, 1 << 30)

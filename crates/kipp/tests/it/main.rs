@@ -6,6 +6,7 @@ mod chat;
 mod constraint;
 mod convert;
 mod faults;
+mod engine;
 mod gates;
 mod heads;
 mod loading;
