@@ -104,6 +104,12 @@ pub enum RequestFailure {
     /// No token could be chosen.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// The model's numbers before a token of the prompt are broken.
+    #[error("the logits before token {position} of the prompt are not finite")]
+    Score {
+        /// The token's position.
+        position: usize,
+    },
     /// The tokenizer has no such token.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

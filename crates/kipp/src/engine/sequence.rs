@@ -69,9 +69,10 @@ impl Sequence {
         self.tokens.len() - self.computed_tokens
     }
 
-    /// Only the last token is left: every step brings at least one new one.
+    /// Only the last token of an answer is left: every step brings at least one new one. The last token of a prompt is
+    /// still prefill, for what follows it begins every choice.
     pub(super) fn decodes(&self) -> bool {
-        self.left_tokens() == 1
+        self.left_tokens() == 1 && self.tokens.len() > self.prompt_tokens
     }
 
     /// Tokens of the prompt that are not evaluated yet.

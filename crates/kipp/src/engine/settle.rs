@@ -183,13 +183,17 @@ impl Sequence {
                 continue;
             }
             let id = self.tokens[position + 1];
-            self.scores.push(match answer {
+            let score = match answer {
                 Answer::LogProb(log_prob) => {
                     TokenScore { token: TokenLogProb { id, log_prob }, top: Vec::new() }
                 }
                 Answer::Logits(logits) => score(&logits, id, top, valid_tokens),
                 _ => return Err(RequestFailure::NoAnswer { row }),
-            });
+            };
+            if score.token.log_prob.is_nan() {
+                return Err(RequestFailure::Score { position: position + 1 });
+            }
+            self.scores.push(score);
             self.scored_tokens += 1;
         }
         Ok(rest)

@@ -131,7 +131,9 @@ fn h17_choices_differ_and_repeat_in_any_company() {
         let mut engine = engine(16, |_, _| {});
         let (_, told) = submit(&mut engine, seeded(42, 4));
         with.iter().for_each(|request| drop(submit(&mut engine, request.clone())));
-        (0..3).for_each(|_| drop(engine.step()));
+        for _ in 0..3 {
+            engine.step();
+        }
         late.iter().for_each(|request| drop(submit(&mut engine, request.clone())));
         run(&mut engine);
         told.account(4).choices.into_iter().map(|answer| answer.tokens).collect::<Vec<_>>()

@@ -199,7 +199,9 @@ fn together(random: &mut Random, engine: &mut Engine, solo: &Answers) -> Answers
             })));
         }
         told[index] = Some(submit(engine, request).1);
-        (0..random.below(6)).for_each(|_| drop(engine.step()));
+        for _ in 0..random.below(6) {
+            engine.step();
+        }
     }
     run(engine);
     told.into_iter().zip(solo).map(|(told, solo)| told.unwrap().account(solo.len() as u32).choices).collect()

@@ -19,7 +19,9 @@ fn reader(prompt_tokens: usize) -> Request {
 fn beside_a_long_prompt(times: Times) -> Vec<StepReport> {
     let mut engine = engine(300, |_, fake| fake.times = times);
     let talkers: Vec<Told> = (0..3).map(|n| submit(&mut engine, talker(n, 4000)).1).collect();
-    (0..10).for_each(|_| drop(engine.step()));
+    for _ in 0..10 {
+        engine.step();
+    }
     let (_, long) = submit(&mut engine, reader(6000));
     let mut steps = Vec::new();
     while long.answer().finish.is_none() {

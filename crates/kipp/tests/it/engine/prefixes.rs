@@ -92,7 +92,9 @@ fn h26_a_block_is_found_only_after_it_was_written() {
                     burst().into_iter().map(|request| submit(&mut engine, request)).collect();
                 assert!(engine.submit(Request::new(vec![500], 1), sink).is_err());
                 if let Some(steps) = cancelled {
-                    (0..steps).for_each(|_| drop(engine.step()));
+                    for _ in 0..steps {
+                        engine.step();
+                    }
                     // The first, in its prefill or right after it: it publishes what it computed and nothing else.
                     engine.cancel(requests[0].0);
                 }

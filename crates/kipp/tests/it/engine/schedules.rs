@@ -167,7 +167,11 @@ fn schedule(seed: u64) {
         let had_work = engine.has_work();
         let report = engine.step();
         assert!(report.rows() <= step_tokens, "a step over its budget");
-        assert!(report.rows() > 0 || !had_work || !engine.has_work(), "a step that does nothing");
+        assert!(
+            report.rows() > 0 || !had_work || !engine.has_work(),
+            "schedule {seed}, step {step} does nothing: {:?}",
+            engine.stats()
+        );
         let kv = engine.stats().kv;
         assert_eq!(kv.used + kv.cached + kv.free, kv.total);
         step += 1;
@@ -189,7 +193,10 @@ fn check(engine: &Engine, frame: &Frame, planned: &[Planned]) {
     for one in planned {
         let account = one.told.account(one.request.choices);
         if let Some(failure) = &account.failure {
-            let by_fault = matches!(failure, RequestFailure::Backend(_) | RequestFailure::Sample(_));
+            let by_fault = matches!(
+                failure,
+                RequestFailure::Backend(_) | RequestFailure::Sample(_) | RequestFailure::Score { .. }
+            );
             assert!(by_fault && frame.fault.is_some(), "{failure}");
             failed += 1;
         }
@@ -282,5 +289,5 @@ fn preempted_answers_are_the_same() {
         let expected = solo(request, 0, 128);
         assert_eq!((told.answer().tokens, told.answer().finish), (expected.tokens, expected.finish));
     }
-    assert!(engine.stats().preemptions > 2, "{}", engine.stats().preemptions);
+    assert!(engine.stats().preemptions >= 2, "{}", engine.stats().preemptions);
 }
