@@ -198,25 +198,11 @@ fn penalties_change_a_greedy_completion() {
 }
 
 #[test]
-fn a_saved_session_goes_on_as_if_it_had_not_ended() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("story.session");
-    let file = file.to_str().unwrap();
-    let whole = json(&["run", "--json", "-n", "24", "--ignore-eos", "Once upon a time"]);
-    let first =
-        json(&["run", "--json", "-n", "16", "--ignore-eos", "--save-session", file, "Once upon a time"]);
-    assert_eq!(ids(&first["tokens"]), ids(&whole["tokens"])[..16]);
-    // The next token of the whole is the prompt of the second run.
-    let next = json(&["detokenize", "--json", &ids(&whole["tokens"])[16].to_string()]);
-    let next = next["text"].as_str().unwrap();
-    let second = json(&["run", "--json", "-n", "7", "--ignore-eos", "--session", file, next]);
-    assert_eq!(ids(&second["tokens"]), ids(&whole["tokens"])[17..]);
-    assert_eq!(second["prompt_tokens"], 1);
-
-    let error = refusal(&["run", "--session", file, "--kv", "f32", "hi"], 1);
-    assert!(error.contains("story.session: ") && error.contains("KV scheme: bf16, here f32"), "{error}");
-    assert!(refusal(&["run", "--session", file, "--chat", "hi"], 2).contains("--session"));
-    std::fs::write(file, "no session").unwrap();
-    assert!(refusal(&["run", "--session", file, "hi"], 1).contains("not a session file"));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+fn room_for_keys_and_values_must_hold_one_sequence() {
+    let prompt = "Once upon a time";
+    let small = ["run", "--json", "-n", "12", "--kv-mib", "1", prompt];
+    assert_eq!(json(&small)["tokens"], json(&["run", "--json", "-n", "12", prompt])["tokens"]);
+    let error = refusal(&["run", "--json", "-n", "2000", "--kv-mib", "1", prompt], 2);
+    assert!(error.contains("--kv-mib") && error.contains("one sequence of 2004"), "{error}");
+    assert!(refusal(&["run", "--json", "--kv-mib", "0", prompt], 2).contains("--kv-mib"));
 }
