@@ -21,7 +21,6 @@ mod progress;
 mod prompt;
 mod report;
 mod run;
-mod saved;
 mod show;
 mod timings;
 mod tokenize;
