@@ -71,7 +71,7 @@ fn a_draft_model_says_what_it_would_say_alone_however_often_it_is_rolled_back() 
     let tokenizer = small_tokenizer(build::VOCAB, "~", &[]);
     let draft_model = DraftModel::new(oracle(options(160, 7)), 90, &tokenizer, &tokenizer).unwrap();
     let mut alone = oracle(options(160, 64));
-    let total = draft_model.pool().free_blocks();
+    let total = draft_model.pool().stats().free;
     let mut histories: Vec<Vec<TokenId>> = vec![vec![3, 1, 4], (0..40).map(|i| i * 7 % 39).collect()];
     let mut drafters: Vec<_> = histories.iter().map(|_| draft_model.drafter()).collect();
     let mut draft = Vec::new();
@@ -93,7 +93,7 @@ fn a_draft_model_says_what_it_would_say_alone_however_often_it_is_rolled_back() 
     }
     assert_eq!(draft_model.failure(), None);
     drop(drafters);
-    assert_eq!(draft_model.pool().free_blocks(), total, "all blocks came back");
+    assert_eq!(draft_model.pool().stats().free, total, "all blocks came back");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn drafts_end_at_the_context_and_without_room() {
     drop(drafter);
     second.draft(&history[..3], 4, &mut draft);
     assert_eq!(draft_model.failure(), None);
-    assert_eq!(draft_model.pool().free_blocks(), 1);
+    assert_eq!(draft_model.pool().stats().free, 1);
 }
 
 #[test]
