@@ -181,7 +181,7 @@ pub(super) fn refused(reason: &str) -> ConstraintError {
 /// What the compiler said, without its mark for the state that it left out and what a panic prints.
 pub(super) fn words(reason: &str) -> &str {
     let end = reason.find("\n<").unwrap_or(reason.len());
-    reason[..end].trim()
+    reason[..end].trim().trim_start_matches("panic: ")
 }
 
 /// The grammar as the compiler takes it, checked for what it does not bound.

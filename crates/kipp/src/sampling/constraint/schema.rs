@@ -4,7 +4,7 @@
 //! ```text
 //! a schema's weight: alternatives at its top, alternatives inside, parts
 //! plain keywords        parts add up
-//! anyOf, oneOf, enum    alternatives and parts add up
+//! anyOf, oneOf, enum    alternatives and parts add up; those of oneOf are compared in pairs
 //! allOf, siblings       alternatives multiply; each alternative of one meets every part of the other
 //! $ref alone            one part, for it is compiled once; beside siblings, what it refers to
 //! ```
@@ -16,6 +16,9 @@ use crate::artifact::Escaped;
 
 /// Parts that combining may make, estimated from above: what the compiler copies in a fraction of a second.
 const MAX_PARTS: u64 = 1_000_000;
+
+/// Comparing two alternatives of `oneOf`, which must exclude each other, costs this much less than copying a part.
+const PAIRS_A_PART: u64 = 16;
 
 /// References followed in a row while weighing; a longer row is recursion, of which one turn is weighed.
 const MAX_FOLLOWED: usize = 16;
@@ -139,6 +142,9 @@ impl<'a> Weighing<'a> {
                         any = any.or(self.weigh(option)?);
                     }
                     any.options = any.options.max(1);
+                    if key == "oneOf" {
+                        any.parts = any.parts.max(any.options.saturating_mul(any.options) / PAIRS_A_PART);
+                    }
                     weight = weight.and(any);
                 }
                 "allOf" => {
