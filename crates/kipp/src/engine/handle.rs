@@ -72,7 +72,7 @@ pub struct EngineHandle {
     shared: Arc<Shared>,
     limits: Limits,
     max_waiting: usize,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Engine>>,
 }
 
 impl EngineHandle {
@@ -131,6 +131,17 @@ impl EngineHandle {
         EngineStats { waiting_requests: mailbox.waiting, ..mailbox.stats }
     }
 
+    /// Ends what still runs and hands the engine back; `None` where its thread did not survive.
+    pub fn close(mut self) -> Option<Engine> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<Engine> {
+        self.shared.mailbox().closing = true;
+        self.shared.arrived.notify_one();
+        self.thread.take()?.join().ok()
+    }
+
     /// Whether requests are taken.
     pub fn is_healthy(&self) -> bool {
         self.shared.mailbox().healthy
@@ -139,17 +150,12 @@ impl EngineHandle {
 
 impl Drop for EngineHandle {
     fn drop(&mut self) {
-        self.shared.mailbox().closing = true;
-        self.shared.arrived.notify_one();
-        if let Some(thread) = self.thread.take() {
-            // What it may have panicked with was told to every request.
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 
-/// The life of the engine's thread.
-fn serve(mut engine: Engine, shared: &Shared) {
+/// The life of the engine's thread; the engine is handed back at its end.
+fn serve(mut engine: Engine, shared: &Shared) -> Engine {
     loop {
         let (submitted, cancelled, closing) = {
             let mut mailbox = shared.mailbox();
@@ -183,7 +189,7 @@ fn serve(mut engine: Engine, shared: &Shared) {
         mailbox.stats = stats;
         mailbox.healthy = engine.is_healthy();
         if closing {
-            return;
+            return engine;
         }
     }
 }

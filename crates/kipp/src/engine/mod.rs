@@ -73,6 +73,9 @@ pub struct EngineOptions {
     pub end_tokens: Vec<TokenId>,
     /// Gives answers their text; without it they are ids.
     pub tokenizer: Option<Tokenizer>,
+    /// A pool that knows what the model's blocks hold already, for instance those of a session from a file; else all of
+    /// them are free.
+    pub pool: Option<KvPool>,
 }
 
 impl EngineOptions {
@@ -86,6 +89,7 @@ impl EngineOptions {
             max_waiting: 256,
             end_tokens: Vec::new(),
             tokenizer: None,
+            pool: None,
         }
     }
 }
@@ -105,6 +109,14 @@ pub enum EngineError {
         needed: usize,
         /// Positions of a sequence.
         context_tokens: usize,
+    },
+    /// A pool that is not this model's.
+    #[error("the pool has {pool} blocks, but the model's store has {store}")]
+    OtherPool {
+        /// Blocks of the pool.
+        pool: usize,
+        /// Blocks of the store.
+        store: usize,
     },
     /// Steps, sequences or the context are nothing.
     #[error("`{0}` must be at least 1")]
@@ -165,6 +177,10 @@ impl Engine {
         if needed > blocks {
             return Err(EngineError::TooFewBlocks { blocks, needed, context_tokens });
         }
+        let pool = options.pool.unwrap_or_else(|| KvPool::new(blocks));
+        if pool.stats().total != blocks {
+            return Err(EngineError::OtherPool { pool: pool.stats().total, store: blocks });
+        }
         let vocab_size = forward.spec().vocab_size;
         let valid_tokens = options.tokenizer.as_ref().map_or(vocab_size, |t| t.len().min(vocab_size));
         let has_tokenizer = options.tokenizer.is_some();
@@ -173,7 +189,7 @@ impl Engine {
             step_tokens,
             max_sequences: options.max_sequences.min(step_tokens).min(LOGIT_ROWS),
             max_waiting: options.max_waiting,
-            pool: KvPool::new(blocks),
+            pool,
             tokenizer: options.tokenizer,
             end_tokens: options.end_tokens,
             forward,
@@ -306,6 +322,12 @@ impl Engine {
             // The sink may be what panicked.
             let _ = catch_unwind(AssertUnwindSafe(|| live.fail(failure)));
         }
+    }
+
+    /// The model and the pool that knows what its blocks hold. Requests that have not ended are ended.
+    pub fn into_parts(mut self) -> (Box<dyn Forward>, KvPool) {
+        self.fail_all(&RequestFailure::Closed);
+        (self.forward, self.pool)
     }
 
     /// Whether a step would do something.

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use kipp::TokenId;
 use kipp::engine::{
-    ChannelSink, EngineHandle, Event, FinishReason, Request, RequestError, RequestFailure, UNDELIVERED_EVENTS,
+    ChannelSink, Engine, EngineError, EngineHandle, EngineOptions, Event, FinishReason, Request,
+    RequestError, RequestFailure, UNDELIVERED_EVENTS,
 };
+use kipp::kv::KvPool;
 
 use super::engine;
-use super::fake::Fault;
+use super::fake::{Fake, FakeClock, Fault};
 use super::naive::solo;
 
 /// Long enough for a loaded machine; a test that needs it has found something that hangs.
@@ -111,6 +113,29 @@ fn dropping_the_handle_ends_what_runs() {
     let last = collect(&events).1;
     let closed = matches!(last, Event::Failed(RequestFailure::Closed));
     assert!(closed || matches!(last, Event::Finished { .. }), "{last:?}");
+}
+
+#[test]
+fn an_engine_is_handed_on_with_what_its_blocks_hold() {
+    let handle = EngineHandle::start(engine(16, |_, _| {})).unwrap();
+    let prompt: Vec<TokenId> = (0..80).map(|i| i % 40).collect();
+    let (_, events) = submit(&handle, Request::new(prompt.clone(), 4));
+    let first = collect(&events).0;
+    let (forward, pool) = handle.close().unwrap().into_parts();
+    let mut options = EngineOptions::new(512);
+    options.end_tokens = vec![super::naive::END];
+    options.pool = Some(KvPool::new(3));
+    let other = Engine::open(
+        Box::new(Fake::new(16, FakeClock::default())),
+        Box::new(FakeClock::default()),
+        options.clone(),
+    );
+    assert_eq!(other.err(), Some(EngineError::OtherPool { pool: 3, store: 16 }));
+    options.pool = Some(pool);
+    let mut engine = Engine::open(forward, Box::new(FakeClock::default()), options).unwrap();
+    let (_, told) = super::submit(&mut engine, Request::new(prompt, 4));
+    super::run(&mut engine);
+    assert_eq!((told.answer().tokens, told.answer().stats.cached_tokens), (first, 64));
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) fn logits(state: u64) -> Vec<f32> {
     let logit = |id: u64| {
         let noise = (mix(state.wrapping_add(id)) >> 44) as f32 / 65_536.0;
         // The end token is as likely as any other.
-        if mix(state ^ id) % 5 == 0 { noise + 3.0 } else { noise / 4.0 }
+        if mix(state ^ id).is_multiple_of(5) { noise + 3.0 } else { noise / 4.0 }
     };
     (0..VOCAB as u64).map(logit).collect()
 }
@@ -114,7 +114,7 @@ pub(super) fn solo(request: &Request, choice: u32, context_tokens: usize) -> Sol
         solo.scores.extend(request.logprobs.map(|top| score(&raw, id, top)));
         match (thinking, request.thinking) {
             (None, Some(rules)) if solo.tokens.len() == 1 && id == rules.open && !rules.begun => {
-                thinking = Some(0)
+                thinking = Some(0);
             }
             (Some(_), Some(rules)) if id == rules.close => {
                 thinking = None;
