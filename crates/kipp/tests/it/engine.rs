@@ -1,6 +1,7 @@
 //! The engine: the same answers as alone, whatever the schedule, the pool, the drafts and the company.
 
 mod answers;
+mod constraints;
 mod cpu;
 mod failures;
 mod fairness;

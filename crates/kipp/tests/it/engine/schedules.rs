@@ -232,14 +232,14 @@ fn check(engine: &Engine, frame: &Frame, planned: &[Planned]) {
     assert_eq!(stats.prompt_tokens, started);
     assert!(stats.prefix_tokens_reused >= cached);
     assert_eq!((stats.drafted_tokens, stats.accepted_tokens), noted);
-    assert_eq!(stats.failed_requests, failed);
-    let ended = stats.finished_requests + stats.cancelled_requests + failed;
+    // One that nobody listens to any more fails unheard, and its last step's tokens are counted but not told.
+    let heard = planned.iter().all(|one| one.patience.is_none());
+    assert!(stats.failed_requests == failed || (stats.failed_requests > failed && !heard));
+    let ended = stats.finished_requests + stats.cancelled_requests + stats.failed_requests;
     assert_eq!(ended, planned.len() as u64);
-    // Tokens of a step in which their request failed are counted or not, but never told.
-    assert!(stats.generated_tokens >= generated);
-    if failed == 0 && planned.iter().all(|one| one.patience.is_none()) {
-        assert_eq!(stats.generated_tokens, generated);
-    }
+    assert!(
+        stats.generated_tokens == generated || (stats.generated_tokens > generated && (!heard || failed > 0))
+    );
 }
 
 /// Runs schedules on all processors; a failure names its seed.
