@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::Engine;
 use super::event::{Event, RequestFailure, RequestId, Sink};
 use super::request::{Limits, Request, RequestError};
 use super::stats::EngineStats;
+use super::{Engine, STACK_BYTES};
 
 /// Events of one request that may lie undelivered. Whoever is further behind has stopped reading, and is cancelled
 /// rather than waited for.
@@ -85,7 +85,7 @@ impl EngineHandle {
         let shared = Arc::new(Shared { mailbox: Mutex::new(mailbox), arrived: Condvar::new() });
         let (limits, max_waiting) = (engine.limits, engine.max_waiting);
         let of_thread = Arc::clone(&shared);
-        let named = std::thread::Builder::new().name("kipp-engine".to_owned());
+        let named = std::thread::Builder::new().name("kipp-engine".to_owned()).stack_size(STACK_BYTES);
         let thread = named.spawn(move || serve(engine, &of_thread))?;
         Ok(EngineHandle { shared, limits, max_waiting, thread: Some(thread) })
     }

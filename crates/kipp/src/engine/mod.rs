@@ -58,6 +58,9 @@ use crate::tokenizer::Tokenizer;
 /// Rows of logits a step at most: a row of Qwen3 takes 600 kB.
 const LOGIT_ROWS: usize = 256;
 
+/// Stack of a thread that follows grammars, whose regular expressions are trees: as much as a main thread has.
+const STACK_BYTES: usize = 8 << 20;
+
 /// How an engine is set up.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::iter::once;
 use std::ops::Range;
+use std::thread::{Builder, ScopedJoinHandle};
 
 use super::completion::Completion;
 use super::event::{RequestFailure, RequestId};
 use super::sequence::Sequence;
 use super::settle::Scheduled;
 use super::stats::StepReport;
-use super::{Engine, LOGIT_ROWS, Running, scheduler};
+use super::{Engine, LOGIT_ROWS, Running, STACK_BYTES, scheduler};
 use crate::backend::BackendError;
 use crate::batch::{Ask, Batch};
 use crate::token::TokenId;
@@ -117,10 +118,11 @@ impl Engine {
             return forward.wait(outputs);
         }
         std::thread::scope(|scope| {
-            let masks =
-                scope.spawn(move || constrained.iter_mut().for_each(|completion| completion.prepare()));
+            let ask = move || constrained.iter_mut().for_each(|completion| completion.prepare());
+            // Without another thread, each constraint is asked when its row is there.
+            let masks = Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, ask);
             let ran = forward.submit(batch).and_then(|()| forward.wait(outputs));
-            if let Err(panic) = masks.join() {
+            if let Some(Err(panic)) = masks.ok().map(ScopedJoinHandle::join) {
                 std::panic::resume_unwind(panic);
             }
             ran
