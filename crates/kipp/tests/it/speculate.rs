@@ -4,7 +4,6 @@
 use kipp::TokenId;
 use kipp::artifact::Artifact;
 use kipp::backend::cpu::{CpuBackend, CpuOptions};
-use kipp::backend::oracle::OracleForward;
 use kipp::batch::{Answer, Ask};
 use kipp::kv::{KvPool, KvScheme};
 use kipp::model::{Forward, Model, ModelOptions};
@@ -15,7 +14,6 @@ use kipp::speculate::{
 };
 use kipp::tokenizer::Tokenizer;
 
-use super::artifact::build;
 use super::paths::repository;
 
 const COSTS: TokenCosts = TokenCosts { row: 0.07, draft: 0.02 };
@@ -35,18 +33,15 @@ fn options(context_tokens: usize, step_tokens: usize) -> ModelOptions {
     ModelOptions::for_one_sequence(KvScheme::F32, context_tokens, step_tokens)
 }
 
-/// A tokenizer of a few tokens, as many as the built checkpoints' embedding has rows or fewer.
-fn small_tokenizer(tokens: usize, last: &str, kinds: &[kipp::tokenizer::TokenKind]) -> Tokenizer {
-    let mut texts: Vec<String> = (0..tokens - 1).map(|i| ((b'!' + i as u8) as char).to_string()).collect();
+/// A tokenizer of all bytes, as byte-level vocabularies spell them, and of as many other tokens as it takes.
+fn byte_tokenizer(tokens: usize, last: &str, kinds: &[kipp::tokenizer::TokenKind]) -> Tokenizer {
+    let spelt = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let others = (256u32..).filter_map(char::from_u32);
+    let mut texts: Vec<String> = (0..=255u8).filter(spelt).map(|byte| char::from(byte).to_string()).collect();
+    texts.extend(others.take(256 - texts.len()).map(String::from));
+    texts.extend((256..tokens - 1).map(|i| format!("t{i}")));
     texts.push(last.to_owned());
     Tokenizer::from_vocabulary(&texts, kinds, &[], "qwen2").unwrap()
-}
-
-/// A checkpoint of random weights, evaluated by the oracle, which recomputes what its blocks hold.
-fn oracle(options: ModelOptions) -> Box<dyn Forward> {
-    let bytes = build::gguf(&build::metadata(), &build::weights(false), kipp::Scheme::F32);
-    let artifact = Artifact::from_vec(bytes).unwrap();
-    Box::new(OracleForward::new(&artifact, artifact.spec().clone(), options))
 }
 
 /// What a model alone would say after `history`.
@@ -68,9 +63,9 @@ fn greedy(model: &mut dyn Forward, history: &[TokenId], n: usize) -> Vec<TokenId
 
 #[test]
 fn a_draft_model_says_what_it_would_say_alone_however_often_it_is_rolled_back() {
-    let tokenizer = small_tokenizer(build::VOCAB, "~", &[]);
-    let draft_model = DraftModel::new(oracle(options(160, 7)), 90, &tokenizer, &tokenizer).unwrap();
-    let mut alone = oracle(options(160, 64));
+    let (artifact, tokenizer) = tiny();
+    let draft_model = DraftModel::new(cpu(&artifact, options(160, 7)), 90, &tokenizer, &tokenizer).unwrap();
+    let mut alone = cpu(&artifact, options(160, 64));
     let total = draft_model.pool().stats().free;
     let mut histories: Vec<Vec<TokenId>> = vec![vec![3, 1, 4], (0..40).map(|i| i * 7 % 39).collect()];
     let mut drafters: Vec<_> = histories.iter().map(|_| draft_model.drafter()).collect();
@@ -98,19 +93,19 @@ fn a_draft_model_says_what_it_would_say_alone_however_often_it_is_rolled_back() 
 
 #[test]
 fn drafts_end_at_the_context_and_without_room() {
-    let tokenizer = small_tokenizer(build::VOCAB - 2, "~", &[]);
-    let draft_model = DraftModel::new(oracle(options(64, 16)), 40, &tokenizer, &tokenizer).unwrap();
+    let (artifact, tokenizer) = tiny();
+    let draft_model = DraftModel::new(cpu(&artifact, options(64, 16)), 40, &tokenizer, &tokenizer).unwrap();
     let mut drafter = draft_model.drafter();
     let mut draft = Vec::new();
     let history: Vec<TokenId> = (0..64).map(|i| i % 30).collect();
     for (len, room) in [(36, 5), (39, 2), (40, 1), (41, 0), (64, 0), (0, 0)] {
         drafter.draft(&history[..len], 16, &mut draft);
-        // An id of a padding row ends a draft early.
+        // A padding row has the largest logit at times, and ends a draft early.
         assert!(draft.len() <= room, "{len}: {draft:?}");
         assert!(draft.iter().all(|token| (*token as usize) < tokenizer.len()));
     }
     // An id that the draft model has no row for, as a raw prompt may hold.
-    drafter.draft(&[1, 2, 4000], 4, &mut draft);
+    drafter.draft(&[1, 2, 5000], 4, &mut draft);
     assert!(draft.is_empty());
     // Two blocks in all: one sequence holds both, the other goes without until they are free.
     drafter.draft(&history[..35], 4, &mut draft);
@@ -126,24 +121,25 @@ fn drafts_end_at_the_context_and_without_room() {
 #[test]
 fn h29_a_draft_model_with_another_tokenizer_is_refused() {
     use kipp::tokenizer::TokenKind::{Control, Normal, UserDefined};
+    let artifact = tiny().0;
     let new = |draft: &Tokenizer, target: &Tokenizer| {
-        DraftModel::new(oracle(options(64, 16)), 64, draft, target).err()
+        DraftModel::new(cpu(&artifact, options(64, 16)), 64, draft, target).err()
     };
-    let (a, shorter) = (small_tokenizer(40, "~", &[]), small_tokenizer(39, "~", &[]));
+    let (a, shorter) = (byte_tokenizer(300, "~~", &[]), byte_tokenizer(299, "~~", &[]));
     let error = new(&shorter, &a).unwrap();
-    assert_eq!(error, DraftModelError::TokenCount { draft: 39, target: 40 });
-    let error = new(&small_tokenizer(40, "}", &[]), &a).unwrap();
-    assert!(matches!(error, DraftModelError::Token { id: 39, .. }), "{error}");
-    assert!(error.to_string().contains("token 39") && error.to_string().contains("share one tokenizer"));
-    let kinds = |last| [vec![Normal; 39], vec![last]].concat();
+    assert_eq!(error, DraftModelError::TokenCount { draft: 299, target: 300 });
+    let error = new(&byte_tokenizer(300, "}}", &[]), &a).unwrap();
+    assert!(matches!(error, DraftModelError::Token { id: 299, .. }), "{error}");
+    assert!(error.to_string().contains("token 299") && error.to_string().contains("share one tokenizer"));
+    let kinds = |last| [vec![Normal; 299], vec![last]].concat();
     let error =
-        new(&small_tokenizer(40, "~", &kinds(Control)), &small_tokenizer(40, "~", &kinds(UserDefined)));
-    assert!(matches!(error, Some(DraftModelError::Kind { id: 39, .. })));
-    let larger = small_tokenizer(build::VOCAB + 1, "~", &[]);
-    let error = new(&larger, &larger);
-    assert_eq!(error, Some(DraftModelError::TooFewRows { rows: build::VOCAB, tokens: build::VOCAB + 1 }));
-    let empty = DraftModel::new(oracle(ModelOptions { kv_blocks: 0, ..options(64, 16) }), 64, &a, &a).err();
-    assert_eq!(empty, Some(DraftModelError::NoRoom));
+        new(&byte_tokenizer(300, "~~", &kinds(Control)), &byte_tokenizer(300, "~~", &kinds(UserDefined)));
+    assert!(matches!(error, Some(DraftModelError::Kind { id: 299, .. })));
+    let rows = artifact.spec().vocab_size;
+    let larger = byte_tokenizer(rows + 1, "~~", &[]);
+    assert_eq!(new(&larger, &larger), Some(DraftModelError::TooFewRows { rows, tokens: rows + 1 }));
+    let no_room = cpu(&artifact, ModelOptions { kv_blocks: 0, ..options(64, 16) });
+    assert_eq!(DraftModel::new(no_room, 64, &a, &a).err(), Some(DraftModelError::NoRoom));
 }
 
 /// Decodes with drafts: the tokens, the steps, and the drafted and accepted tokens.
