@@ -122,10 +122,9 @@ impl Completion {
     /// The token that follows, from its raw logits (`[vocab_size]`, changed in place). Nothing is part of the answer yet.
     pub(super) fn choose(&mut self, logits: &mut [f32]) -> Result<Chosen, RequestFailure> {
         let raw = self.terms.logprobs.map(|_| logits.to_vec());
-        let id = match self.forced() {
-            Some(id) => id,
-            None => self.sample(logits)?,
-        };
+        // Logits that are broken end the request also where the token is known without them.
+        let sampled = self.sample(logits)?;
+        let id = self.forced().unwrap_or(sampled);
         let top = self.terms.logprobs.unwrap_or(0);
         let score = raw.map(|raw| score(&raw, id, top, self.terms.valid_tokens));
         Ok(Chosen { id, score })

@@ -273,7 +273,7 @@ fn random_schedules_answer_as_alone() {
 #[test]
 #[ignore = "the long form: some minutes"]
 fn many_random_schedules_answer_as_alone() {
-    schedules(5_000..105_000);
+    schedules(0..100_000);
 }
 
 /// A schedule that is made to preempt: the counter must show that it did, so that the property is not vacuous.
