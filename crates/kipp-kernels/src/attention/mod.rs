@@ -61,7 +61,7 @@ pub struct AttentionTask<'a> {
 pub enum Attended<'a> {
     /// The values of all query rows: `[query rows, kv_heads.len() * n_heads / n_kv_heads * head_dim]`.
     Rows(Columns<'a>),
-    /// Of one query row and one kv head the state of each span from the `first` on, for [`merge_spans`]:
+    /// Of one query row and one kv head the state of each span from the `first` on, for `Kernels::merge_spans`:
     /// `[spans, n_heads / n_kv_heads, span_state_len]`. So more threads than kv heads can share one row.
     Spans {
         /// The first span: positions from `first * SPAN` on.

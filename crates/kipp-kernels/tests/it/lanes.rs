@@ -1,5 +1,7 @@
 //! Every instruction set that this machine has gives, operation by operation, the bits of the scalar one.
 
+#![allow(clippy::unwrap_used, reason = "the whole file is tests")]
+
 #[cfg(target_arch = "aarch64")]
 use kipp_kernels::isa::neon::Neon;
 use kipp_kernels::isa::{Isa, LANES, scalar::Scalar};

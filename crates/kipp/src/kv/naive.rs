@@ -231,7 +231,7 @@ impl Naive {
         let len = s.tokens.len() * percent.min(100) / 100;
         let before = s.table.blocks().to_vec();
         let keep = len.div_ceil(BLOCK_TOKENS).min(before.len());
-        let cut = (len % BLOCK_TOKENS != 0).then(|| before[keep - 1]);
+        let cut = (!len.is_multiple_of(BLOCK_TOKENS)).then(|| before[keep - 1]);
         let sealed = cut.filter(|block| self.findable.contains_key(block) || self.tables_of(*block) > 1);
         let mut gone: Vec<BlockId> =
             s.sources.iter().rev().filter(|(index, _)| *index >= keep).map(|(_, source)| *source).collect();
@@ -276,7 +276,7 @@ impl Naive {
         let (available, free) = (self.available(), self.free());
         let s = &self.sequences[who];
         let len = s.tokens.len() * percent.min(100) / 100;
-        let cut = len % BLOCK_TOKENS != 0;
+        let cut = !len.is_multiple_of(BLOCK_TOKENS);
         match s.table.fork(len) {
             Err(error) => {
                 assert_eq!(error, KvError::Full { needed: 1, free: 0, total: self.stats.total });
