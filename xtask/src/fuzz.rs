@@ -52,16 +52,7 @@ pub(crate) fn step(context: &Context) -> Result<Report> {
     report.say(format!("instrumented build: {:.1} s", build(context, &host)?));
     let programs = context.target("fuzz").join(&host).join("release");
     let results = pool::each(&targets, |target| explore(context, &programs, target, seconds));
-    let mut faults = Vec::new();
-    for result in results {
-        match result {
-            Ok(line) => report.say(line),
-            Err(fault) => faults.push(format!("{fault:#}")),
-        }
-    }
-    if !faults.is_empty() {
-        bail!("{}", faults.join("\n"));
-    }
+    report.say_all(results)?;
     Ok(report)
 }
 

@@ -59,16 +59,7 @@ pub(crate) fn step(context: &Context) -> Result<Report> {
     for line in chosen_classes(context)? {
         report.say(line);
     }
-    let mut faults = Vec::new();
-    for result in pool::each(GATES, |gates| hold(context, gates)) {
-        match result {
-            Ok(line) => report.say(line),
-            Err(fault) => faults.push(format!("{fault:#}")),
-        }
-    }
-    if !faults.is_empty() {
-        bail!("{}", faults.join("\n"));
-    }
+    report.say_all(pool::each(GATES, |gates| hold(context, gates)))?;
     Ok(report)
 }
 

@@ -56,6 +56,18 @@ impl Report {
         self.lines.push(line.into());
     }
 
+    /// Adds the line of each part that held; an error with all the others, if there are any.
+    pub(crate) fn say_all(&mut self, results: Vec<Result<String>>) -> Result<()> {
+        let mut faults = Vec::new();
+        for result in results {
+            match result {
+                Ok(line) => self.say(line),
+                Err(fault) => faults.push(format!("{fault:#}")),
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { bail!("{}\n{} failed", faults.join("\n"), faults.len()) }
+    }
+
     /// Records that a part was left out.
     pub(crate) fn skip(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.skips.push(Skip { what: what.into(), why: why.into() });

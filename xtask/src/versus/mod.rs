@@ -56,15 +56,16 @@ pub(crate) fn run(args: &[&str], context: &Context) -> Result<()> {
             pairs.push(pair);
         }
         record.add(case, &commands, &pairs)?;
+        // After each case: a later one that fails takes nothing with it.
+        if let Some(path) = &flags.record {
+            record.write(path, &context.root)?;
+        }
         let line = summary_line(case, &pairs).context("no pairs")?;
         println!("{TABLE_HEADER}\n{line}\n");
         table.push(line);
     }
     println!("{}", table.join("\n"));
-    match &flags.record {
-        Some(path) => record.write(path, &context.root),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn pair(engines: &Engines, case: Case, kipp_first: bool) -> Result<Pair> {
