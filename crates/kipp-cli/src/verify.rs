@@ -102,15 +102,17 @@ fn hold(
     reference: Option<&Reference>,
     seen: &mut dyn FnMut(&Gate),
 ) -> anyhow::Result<Vec<Gate>> {
-    let on_cpu = gates::on_cpu(artifact, spec, load::cpu_options(&args.backend)?);
+    let cpu = load::cpu_options(&args.backend)?;
+    let on_cpu = gates::on_cpu(artifact, spec, cpu);
     let on_oracle = |variant: Variant| -> Result<Box<dyn kipp::model::Forward>, kipp::model::LoadError> {
         let Variant { kv, kv_blocks, max_rows, .. } = variant;
         Ok(Box::new(OracleForward::new(artifact, spec.clone(), ModelOptions { kv, kv_blocks, max_rows })))
     };
-    let loader: &Loader<'_> = if args.backend.backend == BackendName::Oracle { &on_oracle } else { &on_cpu };
+    let is_cpu = args.backend.backend != BackendName::Oracle;
+    let loader: &Loader<'_> = if is_cpu { &on_cpu } else { &on_oracle };
     let activations = args.backend.activations;
     let subject = Subject { artifact, spec, load: loader, activations, kv: args.attention.kv };
-    Ok(gates::run(&subject, reference, seen)?)
+    Ok(gates::run(&subject, is_cpu.then_some(cpu), reference, seen)?)
 }
 
 /// One row of the table, printed as the gate falls: holding all of them takes minutes on a large model.

@@ -7,6 +7,15 @@ use serde_json::Value;
 use crate::{code, json, keys, kipp, refusal, root, stderr};
 
 #[test]
+fn products_and_attention_in_classes_of_their_own_are_gated_both() {
+    let report = json(&["verify", "-m", "testdata/odd/one-layer", "--kernels", "attention=scalar", "--json"]);
+    assert_eq!(report["failed"], 0, "{report}");
+    let gates = report["gates"].as_array().unwrap();
+    let held = |start: &str| gates.iter().any(|gate| gate["name"].as_str().unwrap().starts_with(start));
+    assert!(held("operators: q8_0 products") && held("operators: attention, q8_0 KV"));
+}
+
+#[test]
 fn every_gate_passes_on_the_embedded_model() {
     let out = kipp(&["verify"]).output().unwrap();
     let table = String::from_utf8_lossy(&out.stdout);

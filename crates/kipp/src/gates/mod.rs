@@ -134,13 +134,14 @@ impl Subject<'_> {
     }
 }
 
-/// Runs the operator suite, then the gates of the whole model.
+/// Runs the operator suite of the CPU's kernels, where `cpu` says which were chosen, then the gates of the whole model.
 pub fn run(
     subject: &Subject<'_>,
+    cpu: Option<CpuOptions>,
     reference: Option<&Reference>,
     seen: &mut dyn FnMut(&Gate),
 ) -> Result<Vec<Gate>, GateError> {
-    let mut gates = operators::gates(&(subject.load)(subject.variant(1, 1))?.describe());
+    let mut gates = cpu.map_or_else(Vec::new, operators::gates);
     gates.iter().for_each(&mut *seen);
     gates.extend(run_model(subject, reference, seen)?);
     Ok(gates)

@@ -8,19 +8,19 @@ use kipp_kernels::kv::{KvLayout, KvScheme};
 use kipp_kernels::{KernelClass, Kernels, Scheme, select};
 
 use super::Gate;
-use crate::backend::BackendInfo;
+use crate::backend::cpu::CpuOptions;
 
 /// More panels than any case has: all at once.
 const ALL_PANELS: usize = usize::MAX;
 
-/// The operators of the class that `info` names; a backend without CPU kernels has none.
-pub(super) fn gates(info: &BackendInfo) -> Vec<Gate> {
-    if info.name != "cpu" {
-        return Vec::new();
-    }
-    let class = KernelClass::from_name(&info.kernels);
-    let (Some(kernels), Some(scalar)) = (class.and_then(select), select(KernelClass::Scalar)) else {
-        return vec![gate("operators".to_owned(), vec![Err(format!("no kernel class {}", info.kernels))])];
+/// The operators of the classes that `options` choose.
+pub(super) fn gates(options: CpuOptions) -> Vec<Gate> {
+    let class = options.class.unwrap_or_else(KernelClass::best);
+    let of_attention = options.attention.unwrap_or(class);
+    let classes = [class, of_attention, KernelClass::Scalar].map(select);
+    let [Some(kernels), Some(of_attention), Some(scalar)] = classes else {
+        let fault = format!("{} or {} cannot run here", class.name(), of_attention.name());
+        return vec![gate("operators".to_owned(), vec![Err(fault)])];
     };
     let mut gates: Vec<Gate> = Scheme::ALL
         .iter()
@@ -32,7 +32,7 @@ pub(super) fn gates(info: &BackendInfo) -> Vec<Gate> {
     for scheme in KvScheme::ALL {
         gates.push(gate(
             format!("operators: attention, {} KV", scheme.name()),
-            attention(kernels, scalar, *scheme),
+            attention(of_attention, scalar, *scheme),
         ));
     }
     gates
