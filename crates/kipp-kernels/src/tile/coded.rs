@@ -53,9 +53,6 @@ const SCALED_SUM: usize = 3;
 const CODES: usize = 4;
 const START_32: [usize; 2] = [12, 13];
 
-/// Scales of a block at most: one for each 16 of 256 columns.
-const MOST_SCALES: usize = 16;
-
 /// Columns of a group of 32 that share a scale.
 #[derive(Clone, Copy, PartialEq)]
 enum Span {
@@ -130,14 +127,35 @@ impl<G: CodedWeights> Coded<G> {
         finished
     }
 
-    /// The scales and offsets of a block.
+    /// The `S` scales and offsets of a block.
     #[inline(always)]
-    fn scales<I: Isa>(isa: I, head: &Head<'_>) -> [[I::F32; 2]; MOST_SCALES] {
-        let mut scales = [[isa.splat(0.0); 2]; MOST_SCALES];
-        for index in 0..Self::PARTS * 32 / G::Scales::COLS {
+    fn scales<I: Isa, const S: usize>(isa: I, head: &Head<'_>) -> [[I::F32; 2]; S] {
+        let mut scales = [[isa.splat(0.0); 2]; S];
+        for index in 0..S {
             scales[index] = [G::Scales::scale(isa, head, index), G::Scales::offset(isa, head, index)];
         }
         scales
+    }
+
+    /// A block, of which every `32 / SPANS` columns share one of `S` scales, with `N` tokens.
+    #[inline(always)]
+    fn add_block<I: Isa, const N: usize, const S: usize>(
+        isa: I,
+        lines: &[[u8; 64]],
+        x: &[CodedGroup<N>],
+        sums: &mut [I::F32; N],
+    ) {
+        // All at once and first: the loop below is then free of branches, which would keep its inputs in memory.
+        let scales = Self::scales::<I, S>(isa, &Head(&lines[..Self::HEAD_LINES]));
+        for p in 0..Self::PARTS {
+            let (part, x) = (Self::part(lines, p), &x[p]);
+            if G::Scales::COLS == 32 {
+                Self::add_span(isa, part, Span::All, scales[p], x, sums);
+            } else {
+                Self::add_span(isa, part, Span::First16, scales[2 * p], x, sums);
+                Self::add_span(isa, part, Span::Last16, scales[2 * p + 1], x, sums);
+            }
+        }
     }
 
     /// `sums[t] += scale * scale of x[t] * dots[t]`, then `+= offset * scaled sum of x[t]`, for one span.
@@ -281,16 +299,11 @@ impl<G: CodedWeights> TileKind for Coded<G> {
     #[inline(always)]
     fn dot<I: Isa, const N: usize>(isa: I, block: &[u8], x: &[CodedGroup<N>], sums: &mut [I::F32; N]) {
         let lines = lines(block);
-        // All at once and first: the loop below is then free of branches, which would keep its inputs in memory.
-        let scales = Self::scales(isa, &Head(&lines[..Self::HEAD_LINES]));
-        for p in 0..Self::PARTS {
-            let (part, x) = (Self::part(lines, p), &x[p]);
-            if G::Scales::COLS == 32 {
-                Self::add_span(isa, part, Span::All, scales[p], x, sums);
-            } else {
-                Self::add_span(isa, part, Span::First16, scales[2 * p], x, sums);
-                Self::add_span(isa, part, Span::Last16, scales[2 * p + 1], x, sums);
-            }
+        match Self::PARTS * 32 / G::Scales::COLS {
+            2 => Self::add_block::<I, N, 2>(isa, lines, x, sums),
+            8 => Self::add_block::<I, N, 8>(isa, lines, x, sums),
+            16 => Self::add_block::<I, N, 16>(isa, lines, x, sums),
+            scales => unreachable!("a block of {scales} scales"),
         }
     }
 }
