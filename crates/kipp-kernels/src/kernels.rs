@@ -8,6 +8,7 @@ use crate::columns::Columns;
 use crate::isa::{Isa, scalar::Scalar};
 use crate::kv::KvLayout;
 use crate::probe::{self, PeakLoop};
+use crate::processor::slow_bf16_dot;
 use crate::schemes::Scheme;
 use crate::tile::Tiles;
 use crate::{elementwise, matmul};
@@ -77,17 +78,6 @@ impl KernelClass {
         let mut fast = KernelClass::available().into_iter().filter(|class| !slow(class));
         fast.next_back().unwrap_or(KernelClass::Scalar)
     }
-}
-
-/// Intel's: 89 GFLOP/s in a loop of `vdpbf16ps` against 180 in one of `vfmadd` (family 6, model 207).
-#[cfg(target_arch = "x86_64")]
-fn slow_bf16_dot() -> bool {
-    crate::isa::avx512::vendor() == *b"GenuineIntel"
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn slow_bf16_dot() -> bool {
-    false
 }
 
 /// The kernels of a class, where this machine can run it.

@@ -16,6 +16,7 @@ pub mod kv;
 pub mod math;
 mod matmul;
 pub mod probe;
+mod processor;
 pub mod schemes;
 pub mod tile;
 

@@ -20,6 +20,7 @@ use std::ops::Range;
 use crate::activations::{CodedLayout, DECODED_TOKENS, GROUP_COLS, GROUP_ROWS, PADDED_COLS, Words};
 use crate::columns::Columns;
 use crate::isa::{Isa, LANES};
+use crate::processor::prefetch_ahead;
 use crate::schemes::{Scheme, SchemeVisitor, WeightScheme};
 use crate::tile::{DenseBf16, MAX_BLOCK_COLS, PANEL_ROWS, TileKind, Tiles, splat, splat_word};
 
@@ -261,9 +262,10 @@ impl Ahead {
     /// For the `turn`-th of so many tiles that are multiplied with one panel.
     fn of(tokens: usize, panel_bytes: usize, turn: usize, tiles: usize) -> Ahead {
         let (bytes, wait, every) = match tokens {
-            1 => (1 << 10, 0, 1),
-            2..=4 => (0, usize::MAX, 1),
-            5..=12 => (8 << 10, 0, 1),
+            0..=12 => match prefetch_ahead(tokens) {
+                0 => (0, usize::MAX, 1),
+                bytes => (bytes, 0, 1),
+            },
             _ => (panel_bytes, turn, tiles),
         };
         Ahead { bytes, wait, every }
