@@ -211,8 +211,8 @@ pub trait Kernels: Send + Sync {
     /// Causal grouped-query attention over a paged cache.
     fn attention(&self, task: AttentionTask<'_>);
 
-    /// Merges the spans that [`Attended::Spans`](crate::attention::Attended::Spans) left of one query row and kv head: `states` is
-    /// `[spans, queries, span_state_len]` from the first span on and changed, `out` `[queries, head_dim]`.
+    /// Merges the spans that [`Attended::Span`](crate::attention::Attended::Span) left of one query row and kv head:
+    /// `states` is `[spans, queries, span_state_len]` from the first span on and changed, `out` `[queries, head_dim]`.
     fn merge_spans(&self, layout: &KvLayout, states: &mut [f32], out: &mut [f32]);
 
     /// Runs a loop that stays in registers, with one of [`probe::CHAINS`] independent sums, and returns the

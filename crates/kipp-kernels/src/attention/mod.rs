@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Steps and spans stand at absolute positions, so neither chunking nor the number of rows computed together moves a
-//! sum, and spans may go to threads, which leave them to be merged afterwards. A masked position adds exactly nothing: its p is zero. (It may flip the sign of a
-//! zero; the last line adds +0, which makes all zeros alike.)
+//! sum, and spans may go to threads, which leave them to be merged afterwards. A masked position adds exactly nothing:
+//! its p is zero. (It may flip the sign of a zero; the last line adds +0, which makes all zeros alike.)
 //!
 //! Few rows are bound by the reading of K and V, so heads lie inside the steps: then one ascending stretch of a block is
 //! read, all heads of it. Many rows are bound by arithmetic: heads lie outside, and one head's K and V stay in the cache.
@@ -61,14 +61,19 @@ pub struct AttentionTask<'a> {
 pub enum Attended<'a> {
     /// The values of all query rows: `[query rows, kv_heads.len() * n_heads / n_kv_heads * head_dim]`.
     Rows(Columns<'a>),
-    /// Of one query row and one kv head the state of each span from the `first` on, for `Kernels::merge_spans`:
-    /// `[spans, n_heads / n_kv_heads, span_state_len]`. So more threads than kv heads can share one row.
-    Spans {
-        /// The first span: positions from `first * SPAN` on.
-        first: usize,
-        /// As many spans as it has room for.
-        states: &'a mut [f32],
+    /// Of one query row and one kv head the state of one span, for `Kernels::merge_spans`:
+    /// `[n_heads / n_kv_heads, span_state_len]`. So more threads than kv heads can share one row.
+    Span {
+        /// Which one: positions from `index * SPAN` on.
+        index: usize,
+        /// Its state.
+        state: &'a mut [f32],
     },
+}
+
+/// Spans that so many positions lie in.
+pub fn span_count(positions: usize) -> usize {
+    positions.div_ceil(SPAN)
 }
 
 /// Values of the state of one span and query head: maximum, sum and values of its softmax.
@@ -108,7 +113,7 @@ impl AttentionTask<'_> {
     fn rows(&self) -> usize {
         match &self.out {
             Attended::Rows(out) => out.rows(),
-            Attended::Spans { .. } => 1,
+            Attended::Span { .. } => 1,
         }
     }
 }
@@ -124,10 +129,10 @@ pub(crate) fn attention<I: Isa>(isa: I, task: AttentionTask<'_>) {
             let width = task.kv_heads.len() * group * layout.head_dim;
             assert_eq!(out.width(), width, "an output of another width");
         }
-        Attended::Spans { first, states } => {
-            let spans = states.len() / (group * span_state_len(&layout)).max(1);
-            assert_eq!(task.kv_heads.len(), 1, "spans of more than one kv head");
-            assert!((first + spans).saturating_sub(1) * SPAN <= task.start, "spans that are not attended");
+        Attended::Span { index, state } => {
+            assert_eq!(task.kv_heads.len(), 1, "a span of more than one kv head");
+            assert_eq!(state.len(), group * span_state_len(&layout), "a state of another shape");
+            assert!(*index < span_count(task.start + 1), "a span that is not attended");
         }
     }
     assert!(task.scratch.len() >= attention_scratch_len(&layout), "scratch too small");

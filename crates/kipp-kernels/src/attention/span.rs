@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Attended, AttentionTask, Cache, SPAN, STEP, span_state_len};
+use super::{Attended, AttentionTask, Cache, SPAN, STEP, span_count, span_state_len};
 use crate::isa::{Isa, LANES};
 use crate::kv::{BLOCK_TOKENS, BlockProbabilities, KvLanes, KvLayout, Values};
 use crate::math::{exp, exp_one};
@@ -78,20 +78,6 @@ impl<'a, const N: usize> State<'a, N> {
     }
 
     #[inline(always)]
-    fn of_query(&self, n: usize, value_dim: usize) -> (f32, f32, &[f32]) {
-        let [max, sum] = &*self.softmax;
-        (max[n], sum[n], &self.values[n * value_dim..][..value_dim])
-    }
-
-    /// Maximum, sum and values of query `n`.
-    #[inline(always)]
-    fn write(&self, n: usize, value_dim: usize, state: &mut [f32]) {
-        let (max, sum, values) = self.of_query(n, value_dim);
-        state[..2].copy_from_slice(&[max, sum]);
-        state[2..].copy_from_slice(values);
-    }
-
-    #[inline(always)]
     fn reset(&mut self) {
         *self.softmax = [[MASKED; N], [0.0; N]];
         self.values.fill(0.0);
@@ -124,10 +110,8 @@ pub(super) fn tile<I: Isa, K: KvLanes, const W: usize, const N: usize>(
     let last_position: [usize; N] = std::array::from_fn(|n| task.start + tile.row_and_head(n).0);
     let end = last_position[N - 1] + 1;
     let spans = match &task.out {
-        Attended::Rows(_) => 0..end.div_ceil(SPAN),
-        Attended::Spans { first, states } => {
-            *first..first + states.len() / (tile.group * span_state_len(&layout))
-        }
+        Attended::Rows(_) => 0..span_count(end),
+        Attended::Span { index, .. } => *index..index + 1,
     };
     for index in spans {
         let from = index * SPAN;
@@ -139,13 +123,12 @@ pub(super) fn tile<I: Isa, K: KvLanes, const W: usize, const N: usize>(
         };
         span.run::<I, K, W>(isa, tile.heads.clone(), scratch);
         for scratch in scratch.chunks_exact_mut(head_len) {
-            let Head { mut total, span, .. } = Head::<N>::new(scratch, 0, value_dim);
+            let Head { mut total, mut span, .. } = Head::<N>::new(scratch, 0, value_dim);
             match &mut task.out {
-                Attended::Spans { first, states } => {
-                    let states = states.chunks_exact_mut(span_state_len(&layout));
-                    let states = states.skip((index - *first) * tile.group + tile.first);
+                Attended::Span { state, .. } => {
+                    let states = state.chunks_exact_mut(span_state_len(&layout)).skip(tile.first);
                     for (n, state) in (0..N).zip(states) {
-                        span.write(n, value_dim, state);
+                        Running::new(state).set(span.query(n, value_dim));
                     }
                 }
                 Attended::Rows(_) if index == 0 => {
@@ -154,7 +137,7 @@ pub(super) fn tile<I: Isa, K: KvLanes, const W: usize, const N: usize>(
                 }
                 Attended::Rows(_) => {
                     for n in (0..N).filter(|&n| last_position[n] >= from) {
-                        merge(isa, total.query(n, value_dim), span.of_query(n, value_dim));
+                        merge(isa, total.query(n, value_dim), span.query(n, value_dim));
                     }
                 }
             }
@@ -179,7 +162,21 @@ struct Running<'a> {
     values: &'a mut [f32],
 }
 
-impl Running<'_> {
+impl<'a> Running<'a> {
+    /// In a state as tasks leave it for [`merge_spans`]: maximum, sum, values.
+    #[inline(always)]
+    fn new(state: &'a mut [f32]) -> Running<'a> {
+        let (softmax, values) = state.split_at_mut(2);
+        let (max, sum) = softmax.split_at_mut(1);
+        Running { max: &mut max[0], sum: &mut sum[0], values }
+    }
+
+    #[inline(always)]
+    fn set(self, other: Running<'_>) {
+        (*self.max, *self.sum) = (*other.max, *other.sum);
+        self.values.copy_from_slice(other.values);
+    }
+
     /// The attended values.
     #[inline(always)]
     fn finish(self, out: &mut [f32]) {
@@ -189,16 +186,16 @@ impl Running<'_> {
     }
 }
 
-/// Adds a span, maximum, sum and values, to a query's total, both scaled to the larger maximum.
+/// Adds a span to a query's total, both scaled to the larger maximum.
 #[inline(always)]
-fn merge<I: Isa>(isa: I, total: Running<'_>, (span_max, span_sum, span_values): (f32, f32, &[f32])) {
-    let max = if span_max > *total.max { span_max } else { *total.max };
-    let (of_total, of_span) = (exp_one(*total.max - max), exp_one(span_max - max));
+fn merge<I: Isa>(isa: I, total: Running<'_>, span: Running<'_>) {
+    let max = if *span.max > *total.max { *span.max } else { *total.max };
+    let (of_total, of_span) = (exp_one(*total.max - max), exp_one(*span.max - max));
     *total.max = max;
-    *total.sum = span_sum.mul_add(of_span, *total.sum * of_total);
+    *total.sum = span.sum.mul_add(of_span, *total.sum * of_total);
     let (of_total, of_span) = (isa.splat(of_total), isa.splat(of_span));
     let values = total.values.as_chunks_mut::<LANES>().0.iter_mut();
-    for (a, b) in values.zip(span_values.as_chunks::<LANES>().0) {
+    for (a, b) in values.zip(span.values.as_chunks::<LANES>().0) {
         let scaled = isa.mul(isa.load(a), of_total);
         isa.store(a, isa.fma(isa.load(b), of_span, scaled));
     }
@@ -214,25 +211,18 @@ pub(crate) fn merge_spans<I: Isa>(isa: I, layout: &KvLayout, states: &mut [f32],
         #[inline(always)]
         || {
             let (totals, spans) = states.split_at_mut(span_len);
-            for span in spans.chunks_exact(span_len) {
-                for (total, span) in totals.chunks_exact_mut(state_len).zip(span.chunks_exact(state_len)) {
-                    merge(isa, running(total), (span[0], span[1], &span[2..]));
+            for span in spans.chunks_exact_mut(span_len) {
+                let of_queries = totals.chunks_exact_mut(state_len).zip(span.chunks_exact_mut(state_len));
+                for (total, span) in of_queries {
+                    merge(isa, Running::new(total), Running::new(span));
                 }
             }
             for (total, out) in totals.chunks_exact_mut(state_len).zip(out.chunks_exact_mut(layout.head_dim))
             {
-                running(total).finish(out);
+                Running::new(total).finish(out);
             }
         },
     );
-}
-
-/// A state as [`State::write`] wrote it.
-#[inline(always)]
-fn running(state: &mut [f32]) -> Running<'_> {
-    let (softmax, values) = state.split_at_mut(2);
-    let (max, sum) = softmax.split_at_mut(1);
-    Running { max: &mut max[0], sum: &mut sum[0], values }
 }
 
 /// Up to 1,024 positions and the queries that look at them.

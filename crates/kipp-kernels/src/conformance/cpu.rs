@@ -3,7 +3,7 @@
 use super::attention::AttentionCase;
 use super::product::ProductCase;
 use crate::activations::CodedLayout;
-use crate::attention::{Attended, AttentionTask, Cache, SPAN, attention_scratch_len, span_state_len};
+use crate::attention::{Attended, AttentionTask, Cache, attention_scratch_len, span_count, span_state_len};
 use crate::columns::Columns;
 use crate::kernels::Kernels;
 use crate::kv::BLOCK_TOKENS;
@@ -91,8 +91,8 @@ pub fn attention_by_spans(kernels: &dyn Kernels, case: &AttentionCase) -> Vec<f3
         let start = case.start + row;
         let span_len = group * span_state_len(&layout);
         for (head, out) in out.chunks_mut(group * layout.head_dim).enumerate() {
-            let mut states = vec![f32::NAN; (start + 1).div_ceil(SPAN) * span_len];
-            for (first, states) in states.chunks_mut(span_len).enumerate() {
+            let mut states = vec![f32::NAN; span_count(start + 1) * span_len];
+            for (index, state) in states.chunks_mut(span_len).enumerate() {
                 kernels.attention(AttentionTask {
                     cache: Cache { layout, blocks: &blocks, table: &case.table },
                     start,
@@ -101,7 +101,7 @@ pub fn attention_by_spans(kernels: &dyn Kernels, case: &AttentionCase) -> Vec<f3
                     n_heads: case.n_heads,
                     kv_heads: head..head + 1,
                     scale: 1.0 / (layout.head_dim as f32).sqrt(),
-                    out: Attended::Spans { first, states },
+                    out: Attended::Span { index, state },
                     scratch: &mut scratch,
                 });
             }

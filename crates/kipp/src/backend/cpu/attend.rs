@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use kipp_kernels::attention::{Attended, AttentionTask, Cache, SPAN, attention_scratch_len, span_state_len};
+use kipp_kernels::attention::{
+    Attended, AttentionTask, Cache, attention_scratch_len, span_count, span_state_len,
+};
 use kipp_kernels::columns::Columns;
 use kipp_kernels::kernels::Kernels;
 use kipp_kernels::kv::KvLayout;
@@ -61,7 +63,7 @@ impl Division {
 
     /// Spans that the only row of a segment is divided into; 0 where it is not.
     fn spans(&self, segment: &Segment) -> usize {
-        match (segment.start + 1).div_ceil(SPAN) {
+        match span_count(segment.start + 1) {
             spans if self.by_spans && segment.rows.len() == 1 && spans > 1 => spans,
             _ => 0,
         }
@@ -98,8 +100,8 @@ impl Division {
     fn spans_of_heads<'a>(&self, segment: &'a Segment, states: &'a mut [f32], parts: &mut Vec<Part<'a>>) {
         let of_heads = states.chunks_exact_mut(self.spans(segment) * self.span_len());
         for (head, states) in of_heads.enumerate() {
-            for (first, states) in states.chunks_exact_mut(self.span_len()).enumerate() {
-                let (row, out) = (segment.rows.start, Attended::Spans { first, states });
+            for (index, state) in states.chunks_exact_mut(self.span_len()).enumerate() {
+                let (row, out) = (segment.rows.start, Attended::Span { index, state });
                 parts.push(Part { segment, row, kv_heads: head..head + 1, out });
             }
         }
