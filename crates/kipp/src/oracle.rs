@@ -32,31 +32,67 @@ pub fn logits(weights: &Weights<'_>, spec: &ModelSpec, tokens: &[TokenId], kv: K
 
 /// All layers, and the final norm.
 pub fn states(weights: &Weights<'_>, spec: &ModelSpec, tokens: &[TokenId], kv: KvScheme) -> States {
-    let mut x = embed(&weights.embedding, tokens);
-    let rotation = Rotation::new(spec, tokens.len());
-    let mut first_layer = Vec::new();
-    for (index, layer) in weights.layers.iter().enumerate() {
-        let h = rms_norm(&x, &layer.attn_norm, spec.rms_norm_eps);
+    let mut layers = Layers::new(weights, spec, tokens, kv);
+    while layers.run_next() {}
+    layers.into_states()
+}
+
+/// The layers one by one, for those who may give up in between.
+pub struct Layers<'a> {
+    weights: &'a Weights<'a>,
+    spec: &'a ModelSpec,
+    kv: KvScheme,
+    rotation: Rotation,
+    next: usize,
+    /// The residual.
+    x: Columns,
+    first_layer: Vec<Vec<f32>>,
+}
+
+impl<'a> Layers<'a> {
+    /// Before the first layer.
+    pub fn new(
+        weights: &'a Weights<'a>,
+        spec: &'a ModelSpec,
+        tokens: &[TokenId],
+        kv: KvScheme,
+    ) -> Layers<'a> {
+        let rotation = Rotation::new(spec, tokens.len());
+        let x = embed(&weights.embedding, tokens);
+        Layers { weights, spec, kv, rotation, next: 0, x, first_layer: Vec::new() }
+    }
+
+    /// Runs one layer; false where there is none left.
+    pub fn run_next(&mut self) -> bool {
+        let Layers { weights, spec, kv, rotation, next, x, first_layer } = self;
+        let Some(layer) = weights.layers.get(*next) else { return false };
+        let h = rms_norm(x, &layer.attn_norm, spec.rms_norm_eps);
         let mut q = linear(&layer.q, &h);
         let mut k = linear(&layer.k, &h);
         let mut v = linear(&layer.v, &h);
-        norm_and_rotate_heads(&mut q, &layer.q_norm, spec, &rotation);
-        norm_and_rotate_heads(&mut k, &layer.k_norm, spec, &rotation);
-        round_to(kv, spec.head_dim, &mut k);
-        round_to(kv, spec.head_dim, &mut v);
+        norm_and_rotate_heads(&mut q, &layer.q_norm, spec, rotation);
+        norm_and_rotate_heads(&mut k, &layer.k_norm, spec, rotation);
+        round_to(*kv, spec.head_dim, &mut k);
+        round_to(*kv, spec.head_dim, &mut v);
         let attended = attention(&q, &k, &v, spec);
-        add(&mut x, &linear(&layer.o, &attended));
+        add(x, &linear(&layer.o, &attended));
 
-        let h = rms_norm(&x, &layer.ffn_norm, spec.rms_norm_eps);
+        let h = rms_norm(x, &layer.ffn_norm, spec.rms_norm_eps);
         let mut gate = linear(&layer.gate, &h);
         swiglu(&mut gate, &linear(&layer.up, &h));
-        add(&mut x, &linear(&layer.down, &gate));
-        if index == 0 {
-            first_layer = transpose(&x);
+        add(x, &linear(&layer.down, &gate));
+        if *next == 0 {
+            *first_layer = transpose(x);
         }
+        *next += 1;
+        true
     }
-    let final_norm = transpose(&rms_norm(&x, &weights.final_norm, spec.rms_norm_eps));
-    States { first_layer, final_norm }
+
+    /// The hidden states so far.
+    pub fn into_states(self) -> States {
+        let final_norm = rms_norm(&self.x, &self.weights.final_norm, self.spec.rms_norm_eps);
+        States { first_layer: self.first_layer, final_norm: transpose(&final_norm) }
+    }
 }
 
 /// The output head over some hidden states. `[tokens][vocab_size]`

@@ -9,7 +9,7 @@ use crate::batch::{Batch, BatchError, Outputs};
 use crate::kv::{BlockId, KvScheme};
 use crate::model::Rope;
 
-/// Our fault or the device's, never the caller's.
+/// Our fault or the device's, never the caller's; or an interrupt.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BackendError {
     /// The step was built wrongly.
@@ -51,6 +51,9 @@ pub enum BackendError {
     /// A step submitted before the last one was waited for.
     #[error("the last step was not waited for")]
     StillPending,
+    /// The step was ended by a [`crate::model::Interrupt`].
+    #[error("the step was interrupted")]
+    Interrupted,
 }
 
 /// What was chosen, for people and for records.
@@ -164,6 +167,10 @@ pub trait Backend: Send {
     fn gather(&mut self, step: &Self::Step, x: &Self::Rows, out: &mut Self::Rows);
     /// Answers what each gathered row asked, through the output head.
     fn outputs(&mut self, step: &mut Self::Step, hidden: &Self::Rows, head: &Self::Matrix);
+    /// Gives up a step before [`Backend::finish`]: what it wrote is not looked at.
+    fn abandon(&mut self, step: Self::Step) {
+        drop(step);
+    }
     /// Submits the step.
     fn finish(&mut self, step: &mut Self::Step) -> Result<(), BackendError>;
     /// Waits for it and hands over its answers.

@@ -6,7 +6,7 @@ use crate::answer::answer;
 use crate::artifact::Artifact;
 use crate::batch::{Answer, Ask, Batch, Limits, Outputs, Segment};
 use crate::kv::{BLOCK_TOKENS, BlockId, KvScheme};
-use crate::model::{Forward, ModelOptions};
+use crate::model::{Forward, Interrupt, ModelOptions};
 use crate::oracle;
 use crate::sampling::logprobs::in_turn;
 use crate::spec::ModelSpec;
@@ -20,13 +20,21 @@ pub struct OracleForward {
     /// What each position of each block holds.
     blocks: Vec<[TokenId; BLOCK_TOKENS]>,
     pending: Option<Vec<(usize, Answer)>>,
+    interrupt: Interrupt,
 }
 
 impl OracleForward {
     /// The oracle over an artifact's weights. `spec` is the artifact's, with what flags changed of it.
     pub fn new(artifact: &Artifact, spec: ModelSpec, options: ModelOptions) -> OracleForward {
         let blocks = vec![[0; BLOCK_TOKENS]; options.kv_blocks];
-        OracleForward { artifact: artifact.clone(), spec, options, blocks, pending: None }
+        OracleForward {
+            artifact: artifact.clone(),
+            spec,
+            options,
+            blocks,
+            pending: None,
+            interrupt: Interrupt::default(),
+        }
     }
 
     fn store(&mut self, batch: &Batch) {
@@ -42,17 +50,26 @@ impl OracleForward {
         }
     }
 
-    fn answer_segment(&self, batch: &Batch, segment: &Segment, answers: &mut Vec<(usize, Answer)>) {
+    fn answer_segment(
+        &self,
+        batch: &Batch,
+        segment: &Segment,
+        answers: &mut Vec<(usize, Answer)>,
+    ) -> Result<(), BackendError> {
         let asks = &batch.asks[segment.rows.clone()];
         if asks.iter().all(|ask| *ask == Ask::Nothing) {
-            return;
+            return Ok(());
         }
         let end = segment.start + segment.rows.len();
         let history: Vec<TokenId> = (0..end)
             .map(|p| self.blocks[segment.table[p / BLOCK_TOKENS] as usize][p % BLOCK_TOKENS])
             .collect();
         let weights = self.artifact.weights();
-        let states = oracle::states(&weights, &self.spec, &history, self.options.kv);
+        let mut layers = oracle::Layers::new(&weights, &self.spec, &history, self.options.kv);
+        while layers.run_next() {
+            self.interrupt.check()?;
+        }
+        let states = layers.into_states();
         let asking = asks.iter().enumerate().filter(|(_, ask)| **ask != Ask::Nothing);
         let (rows, hidden): (Vec<usize>, Vec<Vec<f32>>) =
             asking.map(|(i, _)| (i, states.final_norm[segment.start + i].clone())).unzip();
@@ -64,6 +81,7 @@ impl OracleForward {
             };
             answers.push((segment.rows.start + row, answer));
         }
+        Ok(())
     }
 }
 
@@ -106,7 +124,7 @@ impl Forward for OracleForward {
         self.store(batch);
         let mut answers = Vec::new();
         for segment in &batch.segments {
-            self.answer_segment(batch, segment, &mut answers);
+            self.answer_segment(batch, segment, &mut answers)?;
         }
         self.pending = Some(answers);
         Ok(())
@@ -115,6 +133,10 @@ impl Forward for OracleForward {
     fn wait(&mut self, outputs: &mut Outputs) -> Result<(), BackendError> {
         outputs.answers = self.pending.take().ok_or(BackendError::NothingPending)?;
         Ok(())
+    }
+
+    fn set_interrupt(&mut self, interrupt: Interrupt) {
+        self.interrupt = interrupt;
     }
 
     /// The token ids of the block, one value a position: the oracle stores nothing else.

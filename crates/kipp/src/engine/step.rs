@@ -129,10 +129,14 @@ impl Engine {
         })
     }
 
-    /// Ends the requests that were part of a step that failed, and no others.
+    /// Ends the requests that were part of a step that failed, and no others. Where somebody gave the step up, they are
+    /// told to be cancelled. Their blocks return to the pool, and nothing that the step wrote can be found.
     fn fail_step(&mut self, scheduled: &[Scheduled], error: BackendError) {
         let requests: BTreeSet<RequestId> = scheduled.iter().map(|one| one.request).collect();
-        requests.into_iter().for_each(|id| self.fail(id, RequestFailure::Backend(error.clone())));
+        requests.into_iter().for_each(|id| match &error {
+            BackendError::Interrupted => self.cancel(id),
+            error => self.fail(id, RequestFailure::Backend(error.clone())),
+        });
     }
 
     /// Ends the requests whose sinks want no more.

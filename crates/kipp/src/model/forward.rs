@@ -58,9 +58,9 @@ impl<B: Backend> Model<B> {
     pub(super) fn forward(&mut self, batch: &Batch) -> Result<B::Step, BackendError> {
         let mut step = self.backend.begin(&mut self.kv, batch, &self.rope)?;
         self.backend.embed(&step, &self.embedding, &mut self.work.x);
-        for index in 0..self.layers.len() {
-            self.attend(&step, index);
-            self.feed_forward(index);
+        if let Err(interrupted) = self.run_layers(&step) {
+            self.backend.abandon(step);
+            return Err(interrupted);
         }
         let Workspace { x, h, .. } = &mut self.work;
         self.backend.gather(&step, x, h);
@@ -69,6 +69,17 @@ impl<B: Backend> Model<B> {
         self.backend.outputs(&mut step, x, head);
         self.backend.finish(&mut step)?;
         Ok(step)
+    }
+
+    /// All layers, unless somebody gives up meanwhile.
+    fn run_layers(&mut self, step: &B::Step) -> Result<(), BackendError> {
+        for index in 0..self.layers.len() {
+            self.interrupt.check()?;
+            self.attend(step, index);
+            self.interrupt.check()?;
+            self.feed_forward(index);
+        }
+        self.interrupt.check()
     }
 
     /// The attention half of a layer.

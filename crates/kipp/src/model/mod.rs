@@ -1,9 +1,11 @@
 //! A model on a device: prepared weights, KV store and workspace, behind one object-safe trait.
 
 mod forward;
+mod interrupt;
 mod prepare;
 mod rope;
 
+pub use interrupt::Interrupt;
 pub use prepare::{LoadError, PreparedWeights};
 pub use rope::Rope;
 
@@ -32,6 +34,8 @@ pub trait Forward: Send {
     fn submit(&mut self, batch: &Batch) -> Result<(), BackendError>;
     /// Waits for the submitted step and takes its answers.
     fn wait(&mut self, outputs: &mut Outputs) -> Result<(), BackendError>;
+    /// From now on steps end early where `interrupt` is raised. A model whose steps are short may leave it alone.
+    fn set_interrupt(&mut self, _interrupt: Interrupt) {}
     /// A block in the canonical layout of [`Backend::read_block`].
     fn read_block(&self, block: BlockId) -> Vec<f32>;
     /// Writes a block given in the canonical layout.
@@ -70,6 +74,7 @@ pub struct Model<B: Backend> {
     kv: B::KvStore,
     work: Workspace<B>,
     pending: Option<B::Step>,
+    interrupt: Interrupt,
 }
 
 impl<B: Backend> Model<B> {
@@ -124,6 +129,10 @@ impl<B: Backend> Forward for Model<B> {
     fn wait(&mut self, outputs: &mut Outputs) -> Result<(), BackendError> {
         let step = self.pending.take().ok_or(BackendError::NothingPending)?;
         self.backend.wait(step, outputs)
+    }
+
+    fn set_interrupt(&mut self, interrupt: Interrupt) {
+        self.interrupt = interrupt;
     }
 
     fn read_block(&self, block: BlockId) -> Vec<f32> {

@@ -2,7 +2,7 @@
 //! sequences, whose size a program may know only later.
 
 use super::forward::Workspace;
-use super::{Model, ModelOptions, Rope};
+use super::{Interrupt, Model, ModelOptions, Rope};
 use crate::artifact::{Artifact, BindingError, LayerWeights, Matrix, Vector};
 use crate::backend::{Backend, BackendError, KvShape};
 use crate::spec::ModelSpec;
@@ -80,8 +80,21 @@ impl<B: Backend> PreparedWeights<B> {
         let work = Workspace::new(&mut self.backend, spec, options.max_rows)?;
         let rope = Rope::new(spec);
         let PreparedWeights { spec, backend, embedding, layers, final_norm, head } = self;
-        let pending = None;
-        Ok(Model { spec, options, rope, backend, embedding, layers, final_norm, head, kv, work, pending })
+        let (pending, interrupt) = (None, Interrupt::default());
+        Ok(Model {
+            spec,
+            options,
+            rope,
+            backend,
+            embedding,
+            layers,
+            final_norm,
+            head,
+            kv,
+            work,
+            pending,
+            interrupt,
+        })
     }
 }
 

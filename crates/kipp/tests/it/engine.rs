@@ -7,6 +7,7 @@ mod failures;
 mod fairness;
 mod fake;
 mod handle;
+mod interrupted;
 mod naive;
 mod prefixes;
 mod random;

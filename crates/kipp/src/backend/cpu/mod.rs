@@ -332,6 +332,10 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn abandon(&mut self, _step: CpuStep) {
+        self.caller.take().into_iter().for_each(Elsewhere::go_back);
+    }
+
     fn finish(&mut self, _step: &mut CpuStep) -> Result<(), BackendError> {
         self.caller.take().into_iter().for_each(Elsewhere::go_back);
         Ok(())
