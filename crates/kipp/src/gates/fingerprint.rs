@@ -10,6 +10,9 @@ use crate::backend::BackendInfo;
 /// Frozen fingerprints; changed only in a commit that says why.
 const FROZEN: &str = include_str!("../../../../testdata/fingerprints.json");
 
+/// The name of the gate that holds a fingerprint against the frozen one.
+pub const FINGERPRINT: &str = "fingerprint";
+
 /// Weight bytes up to which a file can have frozen fingerprints. Larger ones are not hashed: none is frozen.
 const FROZEN_BYTES: usize = 64 << 20;
 
@@ -82,7 +85,7 @@ pub(super) fn gates(subject: &Subject<'_>) -> Result<Vec<Gate>, GateError> {
     let gate = |(class, found): (String, String)| {
         let frozen = file.logits.get(&class)?;
         let differs = f64::from(u8::from(*frozen != found));
-        Some(Gate::at_most("fingerprint", 0.0, differs, format!("{found}, frozen {frozen} for {class}")))
+        Some(Gate::at_most(FINGERPRINT, 0.0, differs, format!("{found}, frozen {frozen} for {class}")))
     };
     Ok(measure(subject)?.logits.into_iter().filter_map(gate).collect())
 }

@@ -2,6 +2,7 @@
 //! so that anyone can hold them on their own machine.
 
 mod compare;
+mod expected;
 mod fingerprint;
 mod invariance;
 mod operators;
@@ -9,7 +10,8 @@ mod oracle;
 mod reference;
 
 pub use compare::{Comparison, nmse};
-pub use fingerprint::{Frozen, frozen as frozen_fingerprints, measure as measure_fingerprint};
+pub use expected::Expected;
+pub use fingerprint::{FINGERPRINT, Frozen, frozen as frozen_fingerprints, measure as measure_fingerprint};
 pub use reference::{Reference, ReferenceError};
 
 use kipp_kernels::Activations;
@@ -134,38 +136,48 @@ impl Subject<'_> {
     }
 }
 
-/// Runs the operator suite of the CPU's kernels, where `cpu` says which were chosen, then the gates of the whole model.
+/// Runs the operator suite of the CPU's kernels, where `cpu` says which were chosen, then the gates of the whole model
+/// against what was `expected` of it. `seen` gets each verdict as it falls.
 pub fn run(
     subject: &Subject<'_>,
     cpu: Option<CpuOptions>,
-    reference: Option<&Reference>,
+    expected: &Expected<'_>,
     seen: &mut dyn FnMut(&Gate),
 ) -> Result<Vec<Gate>, GateError> {
     let mut gates = cpu.map_or_else(Vec::new, operators::gates);
     gates.iter().for_each(&mut *seen);
-    gates.extend(run_model(subject, reference, seen)?);
+    gates.extend(hold(subject, expected, seen)?);
     Ok(gates)
 }
 
-/// Runs the gates of a whole model; `reference` holds logits of another implementation, `seen` gets each verdict as it falls.
+/// Runs the gates of a whole model, those of the oracle included; `reference` holds logits of another implementation,
+/// `seen` gets each verdict as it falls.
 pub fn run_model(
     subject: &Subject<'_>,
     reference: Option<&Reference>,
     seen: &mut dyn FnMut(&Gate),
 ) -> Result<Vec<Gate>, GateError> {
-    let context = subject.spec.context();
-    if context < GATE_TOKENS {
-        return Err(GateError::Context { needed: GATE_TOKENS, context });
-    }
+    let expected = Expected::compute(subject.artifact, subject.spec, reference)?;
+    let mut gates = expected.gates().to_vec();
+    gates.iter().for_each(&mut *seen);
+    gates.extend(hold(subject, &expected, seen)?);
+    Ok(gates)
+}
+
+fn hold(
+    subject: &Subject<'_>,
+    expected: &Expected<'_>,
+    seen: &mut dyn FnMut(&Gate),
+) -> Result<Vec<Gate>, GateError> {
     let mut gates = Vec::new();
     let mut add = |new: Vec<Gate>| {
         new.iter().for_each(&mut *seen);
         gates.extend(new);
     };
-    if let Some(reference) = reference {
+    if let Some(reference) = expected.reference {
         add(reference::gates(subject, reference)?);
     }
-    oracle::gates(subject, &mut add)?;
+    oracle::gates(subject, expected, &mut add)?;
     add(invariance::gates(subject)?);
     add(fingerprint::gates(subject)?);
     Ok(gates)

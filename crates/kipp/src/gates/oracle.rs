@@ -3,9 +3,8 @@
 use kipp_kernels::Activations;
 
 use super::compare::{CODED_LEAD, Comparison, nmse};
-use super::{GATE_TOKENS, Gate, GateError, Subject, Variant, all_logits, gate_tokens};
+use super::{Expected, GATE_TOKENS, Gate, GateError, Subject, Variant, all_logits};
 use crate::kv::KvScheme;
-use crate::oracle;
 
 /// Tokens a step: ragged over several blocks, so that matrix kernels, tails and block borders are all met.
 const CHUNK: usize = 50;
@@ -21,34 +20,34 @@ const CODED_KV: f64 = 1e-3;
 /// 8-bit activations.
 const CODED: f64 = 2e-3;
 
-pub(super) fn gates(subject: &Subject<'_>, add: &mut dyn FnMut(Vec<Gate>)) -> Result<(), GateError> {
-    let tokens = gate_tokens(subject.spec.vocab_size, GATE_TOKENS);
-    let weights = subject.artifact.weights();
-    let exact = oracle::logits(&weights, subject.spec, &tokens, KvScheme::F32);
-    let rounded = oracle::logits(&weights, subject.spec, &tokens, KvScheme::Bf16);
+pub(super) fn gates(
+    subject: &Subject<'_>,
+    expected: &Expected<'_>,
+    add: &mut dyn FnMut(Vec<Gate>),
+) -> Result<(), GateError> {
+    let Expected { tokens, exact, rounded, coded, .. } = expected;
     let f32_activations = Some(Activations::F32);
     let held = |activations, kv| -> Result<_, GateError> {
         let variant = Variant { activations, kv, ..subject.variant(GATE_TOKENS, 1) };
-        all_logits((subject.load)(variant)?.as_mut(), &tokens, CHUNK)
+        all_logits((subject.load)(variant)?.as_mut(), tokens, CHUNK)
     };
 
     let logits = held(f32_activations, KvScheme::F32)?;
-    add(vec![closeness("f32 activations, f32 KV: oracle", EXACT, &logits, &exact)]);
+    add(vec![closeness("f32 activations, f32 KV: oracle", EXACT, &logits, exact)]);
     let logits = held(f32_activations, KvScheme::Bf16)?;
-    add(vec![closeness("f32 activations, bf16 KV: oracle with bf16 KV", ROUNDED, &logits, &rounded)]);
+    add(vec![closeness("f32 activations, bf16 KV: oracle with bf16 KV", ROUNDED, &logits, rounded)]);
     let logits = held(subject.activations, subject.kv)?;
-    let coded = oracle::logits(&weights, subject.spec, &tokens, KvScheme::Q8_0);
     let reference = match subject.kv {
-        KvScheme::F32 => &exact,
-        KvScheme::Bf16 => &rounded,
-        KvScheme::Q8_0 => &coded,
+        KvScheme::F32 => exact,
+        KvScheme::Bf16 => rounded,
+        KvScheme::Q8_0 => coded,
     };
     add(vec![chosen(subject, &logits, reference)]);
 
     let with_q8_0 = held(f32_activations, KvScheme::Q8_0)?;
     add(vec![
-        closeness("f32 activations, q8_0 KV: oracle with q8_0 KV", CODED_KV, &with_q8_0, &coded),
-        closeness("f32 activations, q8_0 KV: oracle with bf16 KV", CODED_KV, &with_q8_0, &rounded),
+        closeness("f32 activations, q8_0 KV: oracle with q8_0 KV", CODED_KV, &with_q8_0, coded),
+        closeness("f32 activations, q8_0 KV: oracle with bf16 KV", CODED_KV, &with_q8_0, rounded),
     ]);
     Ok(())
 }

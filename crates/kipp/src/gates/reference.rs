@@ -10,8 +10,10 @@ use serde::Deserialize;
 
 use super::compare::{CODED_LEAD, Comparison, nmse};
 use super::{Gate, GateError, Subject, Variant, all_logits};
+use crate::artifact::Artifact;
 use crate::kv::KvScheme;
 use crate::oracle;
+use crate::spec::ModelSpec;
 use crate::token::TokenId;
 
 /// Why a reference cannot be read.
@@ -185,18 +187,26 @@ fn check_tokens(path: &Path, tokens: &[TokenId], vocab_size: usize) -> Result<()
     }
 }
 
-pub(super) fn gates(subject: &Subject<'_>, reference: &Reference) -> Result<Vec<Gate>, GateError> {
+/// The oracle itself: the same for every backend and kernel class.
+pub(super) fn oracle_gates(artifact: &Artifact, spec: &ModelSpec, reference: &Reference) -> Vec<Gate> {
     let mut gates = Vec::new();
     for case in &reference.cases {
         let logits = std::slice::from_ref(&case.logits);
         for (kv, bound) in [(KvScheme::F32, 1e-9), (KvScheme::Bf16, 5e-5)] {
-            let weights = subject.artifact.weights();
-            let states = oracle::states(&weights, subject.spec, &case.tokens, kv);
+            let weights = artifact.weights();
+            let states = oracle::states(&weights, spec, &case.tokens, kv);
             let last = states.final_norm.last().cloned().unwrap_or_default();
             let found = oracle::head(&weights, &[last]);
             let name = format!("oracle, {} KV: {}", kv.name(), case.name);
             gates.push(Gate::at_most(name, bound, nmse(&found, logits), "last position"));
         }
+    }
+    gates
+}
+
+pub(super) fn gates(subject: &Subject<'_>, reference: &Reference) -> Result<Vec<Gate>, GateError> {
+    let mut gates = Vec::new();
+    for case in &reference.cases {
         gates.extend(model_gates(subject, case)?);
     }
     Ok(gates)
