@@ -3,22 +3,34 @@
 
 use std::hint::black_box;
 
+use crate::activations::{Coding, Words};
 use crate::isa::{Isa, LANES};
 
 /// An operation whose rate bounds a kind of product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeakLoop {
-    /// Fused multiply-adds of f32: products with f32 activations.
+    /// Fused multiply-adds of f32: products with f32 activations, bf16 ones where there are no dot products of them, and
+    /// attention.
     F32Fma,
-    /// Dot products of four bytes: products with s8 activations.
+    /// Dot products of four bytes: products with s8 activations, and the scores of attention over q8_0 keys.
     U8Dot,
-    /// Dot products of two bf16: products of bf16 weights with bf16 activations, and attention.
+    /// Dot products of two bf16: products of bf16 weights with bf16 activations.
     Bf16Dot,
 }
 
 impl PeakLoop {
     /// Every loop.
     pub const ALL: &'static [PeakLoop] = &[PeakLoop::F32Fma, PeakLoop::U8Dot, PeakLoop::Bf16Dot];
+
+    /// What products are made of whose input has this coding: where a class has no dot products of bf16, those with bf16
+    /// activations are multiply-adds of f32.
+    pub fn of(coding: Coding) -> PeakLoop {
+        match coding.words {
+            Words::F32 | Words::Bf16 => PeakLoop::F32Fma,
+            Words::Bf16Pairs => PeakLoop::Bf16Dot,
+            Words::S8 => PeakLoop::U8Dot,
+        }
+    }
 
     /// As reports spell it.
     pub fn name(self) -> &'static str {
@@ -189,12 +201,18 @@ pub(crate) fn read<I: Isa>(isa: I, bytes: &[u8]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activations::Activations;
     use crate::kernels::{KernelClass, select};
+    use crate::schemes::Scheme;
 
     #[test]
     fn operations_are_counted_and_every_class_runs_every_loop() {
         for class in KernelClass::available() {
             let kernels = select(class).unwrap();
+            let of = |activations| PeakLoop::of(kernels.coding(Scheme::Bf16, activations));
+            let pairs = class == KernelClass::Avx512Bf16;
+            assert_eq!(of(Activations::Bf16), if pairs { PeakLoop::Bf16Dot } else { PeakLoop::F32Fma });
+            assert_eq!(of(Activations::F32), PeakLoop::F32Fma);
             for &chains in CHAINS {
                 assert_eq!(kernels.peak_loop(PeakLoop::F32Fma, chains, 5), 5 * 16 * 32 * chains as u64);
                 // Far more rounds than a running sum is exact for, were the products not to cancel.
