@@ -25,6 +25,10 @@ const PART_BYTES: usize = 1 << 20;
 /// Fewer are read too fast for the clock; models of more than a gigabyte are read no faster than one of that size.
 const BUFFER_BYTES: std::ops::RangeInclusive<usize> = 16 << 20..=1 << 30;
 
+/// How far limits of one state of the machine lie apart. The states of a shared machine lie 40 % apart (36-40 and 50-60
+/// GB/s were seen), probes of one state a few percent.
+pub(crate) const SAME_STATE: f64 = 0.15;
+
 /// What the machine could do at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {

@@ -2,11 +2,11 @@
 //! threads or a clock from the one before; the limits of the machine are probed before and after each.
 
 use anyhow::{Context, Result};
-use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use kipp::artifact::Artifact;
 use kipp::backend::cpu::default_threads;
-use kipp_kernels::{KernelClass, select};
+use kipp_kernels::probe::PeakLoop;
+use kipp_kernels::{Activations, KernelClass, Kernels, Scheme, select};
 use serde_json::{Value, json};
 
 use super::cases::Case;
@@ -59,7 +59,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, value_name = "FORMAT", env = "KIPP_FORMAT", default_value = "md")]
     format: Format,
     /// The same as --format json
-    #[arg(long, env = "KIPP_JSON", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_JSON", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     json: bool,
     #[command(flatten)]
     record: RecordArgs,
@@ -128,13 +128,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     for case in &cases {
         single::check_context(*case, context)?;
     }
+    load::check_flags(&artifact, &args.backend)?;
+    load::tell_many_threads(args.backend.threads);
     let recorder = Recorder::new("bench run", &args.record, &artifact)?;
-    if let Some(refused) = recorder.as_ref().and_then(Recorder::refuses) {
+    if let Some(refused) = recorder.as_ref().and_then(|recorder| recorder.refuses(Some(args.runs))) {
         return Ok(refused);
     }
-    let work = Work::new(&artifact, args.attention.kv, args.backend.activations);
+    let kernels = kernels(&args.backend)?;
+    let peak_loop = peak_loop(&args.backend, kernels, artifact.scheme());
+    let work = Work::new(&artifact, args.attention.kv, peak_loop);
+    let threads = args.backend.threads.unwrap_or_else(default_threads);
     let schedule = Schedule {
-        prober: &prober(&args.backend, work.step_bytes())?,
+        prober: &Prober::new(kernels, threads, work.step_bytes() as u64)?,
         work: &work,
         protocol: args.protocol(),
         runs: args.runs,
@@ -183,10 +188,16 @@ fn record(
     Ok(outcome)
 }
 
-/// Probes with the kernels and threads that the runs will have.
-fn prober(flags: &BackendArgs, bytes: f64) -> Result<Prober> {
-    let options = load::cpu_options(flags)?;
-    let class = options.class.unwrap_or_else(KernelClass::best);
-    let kernels = select(class).with_context(|| format!("{} cannot run here", class.name()))?;
-    Prober::new(kernels, options.threads.unwrap_or_else(default_threads), bytes as u64)
+/// What the products of most weights are made of. The oracle's are plain loops over f32.
+fn peak_loop(flags: &BackendArgs, kernels: &dyn Kernels, scheme: Scheme) -> PeakLoop {
+    match flags.backend {
+        BackendName::Oracle => PeakLoop::F32Fma,
+        _ => PeakLoop::of(kernels.coding(scheme, flags.activations.unwrap_or(Activations::S8))),
+    }
+}
+
+/// The kernels of the runs' products; probes are made with them too.
+fn kernels(flags: &BackendArgs) -> Result<&'static dyn Kernels> {
+    let class = load::cpu_options(flags)?.class.unwrap_or_else(KernelClass::best);
+    select(class).with_context(|| format!("{} cannot run here", class.name()))
 }

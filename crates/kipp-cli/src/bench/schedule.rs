@@ -9,17 +9,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cases::Case;
-use super::limits::{Limits, Prober};
+use super::limits::{Limits, Prober, SAME_STATE};
 use super::process;
 use super::record::stolen_ms;
 use super::single::SingleRun;
 use super::statistics::{Summary, median};
 use super::work::{Bound, Work, bound};
 use crate::report;
-
-/// How far a run's limit may lie from that of the others. The states of a shared machine lie 40 % apart (36-40 and 50-60
-/// GB/s were seen), probes of one state a few percent.
-const SAME_STATE: f64 = 0.15;
 
 /// Runs that may be repeated for their state; then the machine is too restless.
 const MOST_REPEATS: usize = 30;

@@ -3,7 +3,7 @@
 use kipp::artifact::Artifact;
 use kipp::kv::KvScheme;
 use kipp_kernels::probe::PeakLoop;
-use kipp_kernels::{Activations, KvLayout, kv};
+use kipp_kernels::{KvLayout, kv};
 
 use super::cases::Case;
 use super::limits::{Limits, Peak};
@@ -18,8 +18,8 @@ pub(crate) struct Work {
     /// Multiplications and additions of the layers' matrices for one token. Attention and the head, which a prompt
     /// meets once, are not counted.
     token_operations: f64,
-    /// How most of them see their input.
-    activations: Activations,
+    /// What most of them are made of.
+    peak_loop: PeakLoop,
 }
 
 /// Which limit a case is held against.
@@ -32,13 +32,14 @@ pub(crate) enum Bound {
 }
 
 impl Work {
-    pub(crate) fn new(artifact: &Artifact, kv: KvScheme, activations: Option<Activations>) -> Work {
+    /// `peak_loop` is what the products of most weights are made of.
+    pub(crate) fn new(artifact: &Artifact, kv: KvScheme, peak_loop: PeakLoop) -> Work {
         let (weights, spec) = (artifact.weights(), artifact.spec());
         let mut work = Work {
             step_bytes: weights.head.as_ref().unwrap_or(&weights.embedding).bytes.len() as f64,
             position_bytes: 0.0,
             token_operations: 0.0,
-            activations: activations.unwrap_or(Activations::S8).for_scheme(artifact.scheme()),
+            peak_loop,
         };
         for matrix in weights.layers.iter().flat_map(|layer| layer.matrices()) {
             work.step_bytes += matrix.bytes.len() as f64;
@@ -52,7 +53,7 @@ impl Work {
     /// A model of so many weight bytes and operations a token, with s8 activations and no KV.
     #[cfg(test)]
     pub(crate) fn of_numbers(step_bytes: f64, token_operations: f64) -> Work {
-        Work { step_bytes, position_bytes: 0.0, token_operations, activations: Activations::S8 }
+        Work { step_bytes, position_bytes: 0.0, token_operations, peak_loop: PeakLoop::U8Dot }
     }
 
     /// Bytes of the weights that a step reads.
@@ -60,9 +61,9 @@ impl Work {
         self.step_bytes
     }
 
-    /// The loop that bounds a prefill: the fastest that such products can be made of.
+    /// The loop that bounds a prefill.
     pub(crate) fn peak<'a>(&self, limits: &'a Limits) -> Option<&'a Peak> {
-        fastest_loop(self.activations, limits)
+        limits.peak(self.peak_loop)
     }
 
     /// The part of the limit that `tok_s` of a case comes to: of the bandwidth in GB/s for decode, of the peak loop in
@@ -88,32 +89,14 @@ pub(crate) fn bound(case: Case) -> Bound {
     }
 }
 
-/// The fastest loop that products with these activations can be made of.
-pub(crate) fn fastest_loop(activations: Activations, limits: &Limits) -> Option<&Peak> {
-    let loops: &[PeakLoop] = match activations {
-        Activations::S8 => &[PeakLoop::U8Dot],
-        Activations::F32 => &[PeakLoop::F32Fma],
-        // Some processors take longer for a dot product of pairs than for two multiply-adds.
-        Activations::Bf16 => &[PeakLoop::F32Fma, PeakLoop::Bf16Dot],
-    };
-    loops
-        .iter()
-        .filter_map(|which| limits.peak(*which))
-        .max_by(|a, b| a.one_thread_gop_s.total_cmp(&b.one_thread_gop_s))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn shares_follow_the_bytes_and_operations_of_a_case() {
-        let work = Work {
-            step_bytes: 1e9,
-            position_bytes: 1e6,
-            token_operations: 2e9,
-            activations: Activations::S8,
-        };
+        let work =
+            Work { step_bytes: 1e9, position_bytes: 1e6, token_operations: 2e9, peak_loop: PeakLoop::U8Dot };
         assert_eq!(work.share(Case::Prefill { tokens: 512 }, 100.0, 400.0), 0.5);
         let decode = |depth, sequences| Case::Decode { tokens: 0, depth, sequences };
         assert_eq!(work.share(decode(0, 1), 10.0, 20.0), 0.5);

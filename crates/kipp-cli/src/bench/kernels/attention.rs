@@ -7,10 +7,11 @@ use kipp::backend::Backend;
 use kipp::backend::cpu::CpuBackend;
 use kipp::kv::{BLOCK_TOKENS, KvScheme};
 use kipp_kernels::KvLayout;
+use kipp_kernels::probe::PeakLoop;
 
 use super::input::Sequence;
+use super::table::Work;
 use super::timing;
-use crate::bench::statistics::Summary;
 
 /// Rows after a number of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,24 +20,23 @@ pub(super) struct AttentionCase {
     pub(super) rows: usize,
 }
 
-/// What one case came to.
-pub(super) struct AttentionTime {
-    pub(super) seconds: Summary,
-    /// Multiplications and additions of scores and values.
-    pub(super) operations: f64,
-    /// Keys and values that all rows together see.
-    pub(super) bytes: f64,
+/// What scores and values are made of, half of the operations each: q8_0 keys meet coded queries.
+pub(super) fn loops(kv: KvScheme) -> &'static [PeakLoop] {
+    match kv {
+        KvScheme::F32 | KvScheme::Bf16 => &[PeakLoop::F32Fma],
+        KvScheme::Q8_0 => &[PeakLoop::U8Dot, PeakLoop::F32Fma],
+    }
 }
 
 impl AttentionCase {
-    /// The time of one layer's attention.
+    /// The time of one layer's attention; its bytes are the keys and values that all rows together see.
     pub(super) fn measure(
         self,
         backend: &mut CpuBackend,
         spec: &ModelSpec,
         kv: KvScheme,
         rotated_bytes: usize,
-    ) -> Result<AttentionTime> {
+    ) -> Result<Work> {
         let AttentionCase { depth, rows } = self;
         let layout = KvLayout { scheme: kv, n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
         let layer_bytes = (depth + rows).div_ceil(BLOCK_TOKENS) * layout.block_bytes();
@@ -44,11 +44,11 @@ impl AttentionCase {
         let sequence = Sequence::new(backend, spec, kv, [depth, rows, layers])?;
         let q = sequence.rows(backend, rows, spec.q_width())?;
         let mut out = backend.rows(rows, spec.q_width())?;
-        let seconds = timing::seconds(|turn| {
+        let time = timing::seconds(|turn| {
             backend.attention(&sequence.step, &sequence.kv, turn % sequence.layers, &q, &mut out);
         });
         sequence.end(backend)?;
-        Ok(AttentionTime { seconds, operations: self.operations(spec), bytes: layer_bytes as f64 })
+        Ok(Work { time, operations: self.operations(spec), bytes: layer_bytes as f64 })
     }
 
     /// Two for each product in scores and values, over the positions that each row sees.

@@ -9,22 +9,21 @@ mod timing;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clap::builder::FalseyValueParser;
 use kipp::ModelSpec;
 use kipp::backend::cpu::{CpuBackend, CpuOptions, default_threads};
 use kipp::kv::KvScheme;
-use kipp_kernels::{Activations, KernelClass, Scheme, select};
+use kipp_kernels::probe::PeakLoop;
+use kipp_kernels::{Activations, KernelClass, Kernels, Scheme, select};
 use serde_json::{Value, json};
 
 use super::limits::{Limits, Prober};
 use super::record::{Measurement, RecordArgs, Recorder};
-use super::statistics::Summary;
 use crate::args::{self, EMBEDDED_MODEL};
 use crate::outcome::{Outcome, UsageError};
-use crate::{open, report};
+use crate::{load, open, report};
 use attention::AttentionCase;
 use products::{Projection, Weights};
-use table::Measured;
+use table::{Measured, Probed, Work};
 
 /// Weights that take turns are at most so many: more than second caches hold, and on most machines than the last one. A
 /// bare read of as many bytes stands beside them, so what a larger cache still holds helps both.
@@ -63,7 +62,7 @@ pub(crate) struct KernelsArgs {
     #[arg(long, value_name = "SCHEME", env = "KIPP_KV", default_value = "bf16", value_parser = args::value::kv)]
     kv: KvScheme,
     /// Print one JSON document instead
-    #[arg(long, env = "KIPP_JSON", value_parser = FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_JSON", value_parser = args::value::switch, action = clap::ArgAction::SetTrue)]
     json: bool,
     #[command(flatten)]
     record: RecordArgs,
@@ -74,15 +73,23 @@ pub(crate) fn run(args: &KernelsArgs) -> Result<Outcome> {
     let artifact = open::artifact(&args.model)?;
     let classes = args.classes()?;
     let recorder = Recorder::new("bench kernels", &args.record, &artifact)?;
-    if let Some(refused) = recorder.as_ref().and_then(Recorder::refuses) {
+    if let Some(refused) = recorder.as_ref().and_then(|recorder| recorder.refuses(None)) {
         return Ok(refused);
     }
+    load::tell_many_threads(args.threads);
     let threads = args.threads.unwrap_or_else(default_threads);
+    let schemes = args.schemes(artifact.scheme());
+    if let Some(coding) =
+        args.activations.filter(|asked| schemes.iter().all(|it| asked.for_scheme(*it) != *asked))
+    {
+        let reason = format!("{} is not taken by any of the schemes", coding.name());
+        return Err(UsageError::new("--activations", reason).into());
+    }
     let twice = artifact.file().bytes.saturating_mul(2);
     let mut bench = Bench {
         rotated_bytes: twice.clamp(LEAST_ROTATED_BYTES, MOST_ROTATED_BYTES) as usize,
         spec: artifact.spec(),
-        schemes: args.schemes(artifact.scheme()),
+        schemes,
         args,
         // One thread and all: once where these are the same.
         threads: if threads == 1 { vec![1] } else { vec![1, threads] },
@@ -153,7 +160,13 @@ impl Bench<'_> {
                 ..CpuOptions::default()
             };
             let prober = Prober::new(kernels, threads, self.rotated_bytes as u64)?;
-            machines.push(Machine { backend: CpuBackend::new(options)?, prober, class, threads });
+            machines.push(Machine {
+                backend: CpuBackend::new(options)?,
+                prober,
+                kernels,
+                threads,
+                last: None,
+            });
         }
         for &scheme in &self.schemes.clone() {
             for projection in Projection::of(self.spec) {
@@ -172,20 +185,22 @@ impl Bench<'_> {
         // Prepared weights belong to a class, not to a number of threads.
         let Some(all) = machines.last_mut() else { return Ok(()) };
         let weights = Weights::prepare(&mut all.backend, projection, scheme, self.rotated_bytes)?;
-        let activations = self.args.activations.unwrap_or(Activations::S8).for_scheme(scheme);
         for machine in machines {
+            let loops = [PeakLoop::of(machine.kernels.coding(scheme, self.activations()))];
+            machine.last = None;
             for &tokens in &self.args.tokens {
                 let name = format!("{} {} M={tokens}", scheme.name(), projection.name);
                 if machine.skips(&name, projection.operations(tokens)) {
                     continue;
                 }
+                let before = machine.before();
                 let times = weights.measure(&mut machine.backend, self.spec, tokens)?;
-                let set_bytes = weights.set_bytes as f64;
-                self.add(
-                    machine
-                        .measured(name, activations, (times.rotating, times.operations, set_bytes))
-                        .reused(times.reused),
-                );
+                let work = Work {
+                    time: times.rotating,
+                    operations: times.operations,
+                    bytes: weights.set_bytes as f64,
+                };
+                self.add(machine.measured(name, &loops, work, before).reused(times.reused));
             }
         }
         Ok(())
@@ -193,7 +208,9 @@ impl Bench<'_> {
 
     fn attention(&mut self, machines: &mut [Machine]) -> Result<()> {
         let prompt = self.args.tokens.iter().copied().max().unwrap_or(1);
+        let loops = attention::loops(self.args.kv);
         for machine in machines {
+            machine.last = None;
             for &depth in &self.args.depth {
                 for rows in std::collections::BTreeSet::from([1, prompt]) {
                     let case = AttentionCase { depth, rows };
@@ -201,17 +218,19 @@ impl Bench<'_> {
                     if machine.skips(&name, case.operations(self.spec)) {
                         continue;
                     }
-                    let time =
+                    let before = machine.before();
+                    let work =
                         case.measure(&mut machine.backend, self.spec, self.args.kv, self.rotated_bytes)?;
-                    self.add(machine.measured(
-                        name,
-                        Activations::Bf16,
-                        (time.seconds, time.operations, time.bytes),
-                    ));
+                    self.add(machine.measured(name, loops, work, before));
                 }
             }
         }
         Ok(())
+    }
+
+    /// The coarsest coding that is allowed.
+    fn activations(&self) -> Activations {
+        self.args.activations.unwrap_or(Activations::S8)
     }
 
     fn add(&mut self, measured: Measured) {
@@ -224,8 +243,10 @@ impl Bench<'_> {
 struct Machine {
     backend: CpuBackend,
     prober: Prober,
-    class: KernelClass,
+    kernels: &'static dyn Kernels,
     threads: usize,
+    /// The probe after the last case, where nothing has happened since.
+    last: Option<Limits>,
 }
 
 impl Machine {
@@ -233,16 +254,25 @@ impl Machine {
     fn skips(&self, name: &str, operations: f64) -> bool {
         // What the scalar class reached on every machine met so far, in operations a second.
         const SCALAR_RATE: f64 = 0.5e9;
-        let too_long = self.class == KernelClass::Scalar && operations / SCALAR_RATE > LONGEST_SECONDS;
+        let too_long =
+            self.kernels.class() == KernelClass::Scalar && operations / SCALAR_RATE > LONGEST_SECONDS;
         if too_long {
             report::note(&format!("left out: scalar {name}, which takes seconds a call"));
         }
         too_long
     }
 
-    /// A case with the limits beside it. `work` is its seconds, operations and bytes.
-    fn measured(&self, name: String, activations: Activations, work: (Summary, f64, f64)) -> Measured {
-        let limits: Limits = self.prober.probe();
-        Measured::new((self.class, self.threads), name, activations, work, &limits)
+    /// The limits before a case.
+    fn before(&mut self) -> Limits {
+        self.last.take().unwrap_or_else(|| self.prober.probe())
+    }
+
+    /// A case with the limits beside it.
+    fn measured(&mut self, name: String, loops: &[PeakLoop], work: Work, before: Limits) -> Measured {
+        let after = self.prober.probe();
+        let probed = Probed { before: &before, after: &after };
+        let measured = Measured::new((self.kernels.class(), self.threads), name, loops, work, probed);
+        self.last = Some(after);
+        measured
     }
 }
