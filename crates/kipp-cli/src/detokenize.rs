@@ -36,6 +36,10 @@ pub(crate) fn run(args: &DetokenizeArgs) -> anyhow::Result<Outcome> {
         tokenizer = tokenizer.with_rows(rows).with_context(|| args.model.model.clone())?;
     }
     input::check_ids(&ids, tokenizer.rows())?;
+    let padding = ids.iter().filter(|id| **id as usize >= tokenizer.len()).count();
+    if padding > 0 {
+        report::note(&format!("note: {padding} of {} ids pad the vocabulary, and have no text", ids.len()));
+    }
     let text = tokenizer.decode(&ids, false)?;
     if args.json.json {
         report::json(&DetokenizeReport { text })?;

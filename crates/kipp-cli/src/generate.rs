@@ -1,19 +1,23 @@
-//! One completion: a request to an engine, and its events as text. It knows no flags and prints nothing.
+//! One completion: a request to an engine, and its events as text. It knows no flags, and only Ctrl-C makes it print.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use kipp::TokenId;
 use kipp::engine::{self, Engine, EngineHandle, Event, Request, RequestStats};
+use kipp::model::Interrupt;
 use serde::Serialize;
 
-use crate::interrupt;
 use crate::timings::Measured;
+use crate::{interrupt, report};
 
 /// Between two looks at Ctrl-C where nothing happens; short enough to feel immediate.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// After so long without an end, who pressed Ctrl-C is told what it waits for.
+const PATIENCE: Duration = Duration::from_millis(700);
 
 /// Why a completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -54,8 +58,14 @@ impl engine::Sink for Events {
     }
 }
 
-/// Completes a request of one choice. Writing the text does not hold the engine up.
-pub(crate) fn generate(engine: Engine, request: Request, sink: Sink<'_>) -> anyhow::Result<Completion> {
+/// Completes a request of one choice. Writing the text does not hold the engine up. Ctrl-C raises `interrupt`, which is
+/// the model's, so that a long step ends early too.
+pub(crate) fn generate(
+    engine: Engine,
+    interrupt: &Interrupt,
+    request: Request,
+    sink: Sink<'_>,
+) -> anyhow::Result<Completion> {
     let handle = EngineHandle::start(engine).context("a thread for the engine")?;
     let (sender, events) = mpsc::channel();
     let id = handle.submit(request, Box::new(Events(sender)))?;
@@ -64,9 +74,16 @@ pub(crate) fn generate(engine: Engine, request: Request, sink: Sink<'_>) -> anyh
         *text += more;
         if more.is_empty() { Ok(()) } else { sink(more) }
     };
+    let (mut given_up, mut told) = (None, false);
     loop {
-        if interrupt::requested() {
+        if interrupt::requested() && given_up.is_none() {
+            given_up = Some(Instant::now());
             handle.cancel(id);
+            interrupt.raise();
+        }
+        if !told && given_up.is_some_and(|since| since.elapsed() >= PATIENCE) {
+            told = true;
+            report::note("ending after the layer under way; Ctrl-C again ends at once");
         }
         match events.recv_timeout(LOOK) {
             Ok(Event::Started { .. } | Event::Prompt { .. }) | Err(RecvTimeoutError::Timeout) => {}
@@ -200,7 +217,7 @@ mod tests {
         let stops = stops.iter().map(|&stop| stop.to_owned()).collect();
         let request = Request { stops, ..Request::new(PROMPT.to_vec(), max_tokens) };
         let mut streamed = String::new();
-        let completion = generate(engine, request, &mut |text| {
+        let completion = generate(engine, &Interrupt::default(), request, &mut |text| {
             streamed += text;
             Ok(())
         });

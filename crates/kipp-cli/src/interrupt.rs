@@ -56,8 +56,9 @@ fn partial_files() -> MutexGuard<'static, Vec<PathBuf>> {
     PARTIAL_FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Ends the program with exit code 130, whatever it is doing.
 #[allow(clippy::exit, reason = "the only way out of a signal handler while another thread computes")]
-fn end_at_once() -> ! {
+pub(crate) fn end_at_once() -> ! {
     for path in partial_files().drain(..) {
         // Nobody is left to tell, and the file may be gone already.
         let _ = std::fs::remove_file(path);

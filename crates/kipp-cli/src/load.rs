@@ -161,10 +161,10 @@ pub(crate) enum Weights {
 
 impl Weights {
     fn prepare(artifact: &Artifact, spec: ModelSpec, flags: &BackendArgs) -> anyhow::Result<Weights> {
+        check_flags(artifact, flags)?;
         match flags.backend {
             BackendName::Auto | BackendName::Cpu => Ok(Weights::Cpu(Box::new(cpu(artifact, spec, flags)?))),
             BackendName::Oracle => {
-                check_oracle_flags(flags)?;
                 // Other backends check each matrix as they prepare it; the oracle prepares nothing.
                 artifact.check_finite()?;
                 Ok(Weights::Oracle(artifact.clone(), spec))
@@ -182,13 +182,8 @@ impl Weights {
             Weights::Oracle(artifact, spec) => Box::new(OracleForward::new(&artifact, spec, options)),
         };
         let info = forward.describe();
-        // A coding coarser than a scheme's own is not taken, so what was asked for need not be what runs.
-        if flags.backend == BackendName::Auto || flags.activations.is_some() {
-            let BackendInfo { name, kernels, activations, threads, .. } = info;
-            report::note(&format!(
-                "backend: {name} ({kernels}, activations {activations}, {threads} threads)"
-            ));
-        }
+        let BackendInfo { name, kernels, activations, threads, .. } = &info;
+        report::note(&format!("backend: {name} ({kernels}, activations {activations}, {threads} threads)"));
         for demoted in &info.demoted {
             report::note(&format!("note: {demoted}"));
         }
@@ -215,6 +210,64 @@ fn check_oracle_flags(flags: &BackendArgs) -> Result<(), UsageError> {
     }
 }
 
+/// Refuses flags that contradict each other, or the model.
+pub(crate) fn check_flags(artifact: &Artifact, flags: &BackendArgs) -> Result<(), UsageError> {
+    if flags.backend == BackendName::Oracle {
+        check_oracle_flags(flags)?;
+    }
+    check_activations(artifact, flags)?;
+    check_require_fast(flags)
+}
+
+/// A coding coarser than a scheme's own is not taken: asked for where no matrix takes it, it is refused.
+fn check_activations(artifact: &Artifact, flags: &BackendArgs) -> Result<(), UsageError> {
+    let Some(asked) = flags.activations.filter(|_| flags.backend != BackendName::Oracle) else {
+        return Ok(());
+    };
+    let weights = artifact.weights();
+    if weights.matrices().any(|matrix| asked.for_scheme(matrix.scheme) == asked) {
+        return Ok(());
+    }
+    let scheme = artifact.scheme();
+    let reason = format!(
+        "{} is not taken by any weights of this model, which are {}: their input is {} at most",
+        asked.name(),
+        scheme.name(),
+        scheme.activations().name()
+    );
+    Err(UsageError::new("--activations", reason))
+}
+
+/// What is forced below the fastest is not fast.
+fn check_require_fast(flags: &BackendArgs) -> Result<(), UsageError> {
+    if !flags.require_fast {
+        return Ok(());
+    }
+    if flags.backend == BackendName::Oracle {
+        return Err(UsageError::new(
+            "--require-fast",
+            "contradicts --backend oracle, which has no fast kernels",
+        ));
+    }
+    let (Classes { matmul, attention }, best) = (flags.kernels.unwrap_or_default(), KernelClass::best());
+    match [matmul, attention].into_iter().flatten().find(|class| *class != best) {
+        None => Ok(()),
+        Some(class) => {
+            let (class, best) = (class.name(), best.name());
+            let reason = format!("contradicts --kernels: {class} is not the fastest here, which is {best}");
+            Err(UsageError::new("--require-fast", reason))
+        }
+    }
+}
+
+/// Says so where threads must wait for each other.
+pub(crate) fn tell_many_threads(threads: Option<usize>) {
+    let cpus = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+    if let Some(threads) = threads.filter(|threads| *threads > cpus) {
+        report::note(&format!("note: {threads} threads share {cpus} CPUs, and wait for each other"));
+    }
+}
+
 /// What the flags choose of the CPU backend. A class that this machine cannot run is wrong usage: nothing falls back.
 pub(crate) fn cpu_options(flags: &BackendArgs) -> Result<CpuOptions, UsageError> {
     let Classes { matmul, attention } = flags.kernels.unwrap_or_default();
@@ -235,6 +288,7 @@ fn cpu(
     spec: ModelSpec,
     flags: &BackendArgs,
 ) -> anyhow::Result<PreparedWeights<CpuBackend>> {
+    tell_many_threads(flags.threads);
     let backend = CpuBackend::new(cpu_options(flags)?)?;
     let mut progress = Progress::new("loading {bar:30} {bytes}/{total_bytes} {eta}");
     let weights = PreparedWeights::load(artifact, spec, backend, &mut |done, total| {
@@ -270,7 +324,7 @@ impl ModelReport {
 #[derive(Serialize)]
 pub(crate) struct BackendReport {
     name: &'static str,
-    kernels: String,
+    pub(crate) kernels: String,
     threads: usize,
 }
 

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use kipp::TokenId;
 use kipp::batch::{Answer, Ask};
@@ -32,7 +31,7 @@ pub(crate) struct LogitsArgs {
     #[arg(short, long, value_name = "OUT.f32", env = "KIPP_OUTPUT")]
     output: PathBuf,
     /// Logits of every position instead of the last
-    #[arg(long, env = "KIPP_ALL", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_ALL", value_parser = crate::args::value::switch, action = ArgAction::SetTrue)]
     all: bool,
     #[command(flatten)]
     model: ModelArg,

@@ -29,8 +29,9 @@ mod verify;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+use args::Origin;
 use outcome::Outcome;
 
 /// Runs Qwen3 models on this machine.
@@ -61,7 +62,7 @@ enum Command {
     Detokenize(detokenize::DetokenizeArgs),
     /// Write the logits of given token ids to a file
     Logits(logits::LogitsArgs),
-    /// Check a model and backend against the oracle, or against reference files
+    /// Check a model against the oracle, in every kernel class, and against reference files
     Verify(verify::VerifyArgs),
     /// Measure how well a model predicts a text
     Perplexity(perplexity::PerplexityArgs),
@@ -73,15 +74,19 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let (root, line) = (Cli::command(), std::env::args_os().collect::<Vec<_>>());
+    let is_set = |variable: &str| std::env::var_os(variable).is_some();
+    let origin = Origin { root: &root, line: &line, is_set: &is_set };
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(help_or_error) => {
+            let help_or_error = origin.explain(help_or_error);
             // Nobody reads it: the exit code still tells.
             let _ = help_or_error.print();
             return ExitCode::from(u8::try_from(help_or_error.exit_code()).unwrap_or(u8::MAX));
         }
     };
-    let (code, message) = outcome::exit(dispatch(command));
+    let (code, message) = outcome::exit(dispatch(command), |flag| origin.variable(flag));
     if let Some(message) = message {
         report::note(&format!("error: {message}"));
     }
@@ -105,8 +110,6 @@ fn dispatch(command: Command) -> anyhow::Result<Outcome> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -46,8 +46,12 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// The exit code of a result, and what to tell the person, if anything.
-pub(crate) fn exit(result: anyhow::Result<Outcome>) -> (ExitCode, Option<String>) {
+/// The exit code of a result, and what to tell the person, if anything. `variable` names what set a flag that was not
+/// typed.
+pub(crate) fn exit(
+    result: anyhow::Result<Outcome>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> (ExitCode, Option<String>) {
     match result {
         Ok(Outcome::Done) => (ExitCode::SUCCESS, None),
         Ok(Outcome::GateFailed) => (ExitCode::from(GATE_FAILED), None),
@@ -55,8 +59,11 @@ pub(crate) fn exit(result: anyhow::Result<Outcome>) -> (ExitCode, Option<String>
         // The reader of standard output has what it wanted.
         Err(error) if is_broken_output(&error) => (ExitCode::SUCCESS, None),
         Err(error) => {
-            let code = if error.chain().any(|cause| cause.is::<UsageError>()) { USAGE } else { FAILED };
-            (ExitCode::from(code), Some(escape_control(&format!("{error:#}"))))
+            let usage = error.chain().find_map(|cause| cause.downcast_ref::<UsageError>());
+            let code = if usage.is_some() { USAGE } else { FAILED };
+            let origin = usage.and_then(|usage| variable(usage.flag));
+            let origin = origin.map_or_else(String::new, |variable| format!(" (set by {variable})"));
+            (ExitCode::from(code), Some(escape_control(&format!("{error:#}{origin}"))))
         }
     }
 }
@@ -88,7 +95,7 @@ mod tests {
 
     #[test]
     fn each_end_has_its_code() {
-        let code = |result| format!("{:?}", exit(result).0);
+        let code = |result| format!("{:?}", exit(result, |_| None).0);
         let expected = |code: u8| format!("{:?}", ExitCode::from(code));
         assert_eq!(code(Ok(Outcome::Done)), expected(0));
         assert_eq!(code(Ok(Outcome::GateFailed)), expected(3));
@@ -105,7 +112,10 @@ mod tests {
 
     #[test]
     fn messages_cannot_steer_a_terminal() {
-        let (_, message) = exit(Err(UsageError::new("--ctx", "\u{1b}[2J\u{7}").into()));
+        let refused = || Err(UsageError::new("--ctx", "\u{1b}[2J\u{7}").into());
+        let (_, message) = exit(refused(), |_| None);
         assert_eq!(message.as_deref(), Some("--ctx: \\u{1b}[2J\\u{7}"));
+        let (_, message) = exit(refused(), |flag| Some(format!("the variable of {flag}")));
+        assert!(message.unwrap().ends_with(" (set by the variable of --ctx)"));
     }
 }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use kipp::TokenId;
 use kipp::artifact::Artifact;
@@ -25,13 +24,13 @@ pub(crate) struct PerplexityArgs {
     /// A text, or with --ids token ids as little-endian u32. Control tokens in a text are text like any other
     file: PathBuf,
     /// FILE holds token ids as little-endian u32; no tokenizer is needed then. KIPP_IDS is the file of `kipp logits`
-    #[arg(long, env = "KIPP_PERPLEXITY_IDS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_PERPLEXITY_IDS", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     ids: bool,
     /// Tokens a window; windows do not overlap, and each one's first token is not scored [default: 512, or the context]
     #[arg(long, value_name = "W", env = "KIPP_WINDOW", value_parser = args::window, allow_hyphen_values = true)]
     window: Option<usize>,
     /// Print the negative log-likelihood of every scored token too
-    #[arg(long, env = "KIPP_PER_TOKEN", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_PER_TOKEN", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     per_token: bool,
     #[command(flatten)]
     model: ModelArg,

@@ -5,11 +5,11 @@ use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use kipp::TokenId;
 use kipp::artifact::Artifact;
 use kipp::engine::{Engine, EngineOptions, Request, SystemClock};
+use kipp::model::Interrupt;
 use kipp::sampling::{SamplingFields, SamplingParams};
 use kipp::tokenizer::Tokenizer;
 use serde::Serialize;
@@ -35,19 +35,19 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     json: JsonArg,
     /// Put the prompt through the model's chat template, as one user message
-    #[arg(long, env = "KIPP_CHAT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_CHAT", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     chat: bool,
     /// System message, with --chat
     #[arg(long, value_name = "TEXT", env = "KIPP_SYSTEM")]
     system: Option<String>,
     /// Ask the template for an answer without thinking, with --chat
-    #[arg(long, env = "KIPP_NO_THINK", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_NO_THINK", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     no_think: bool,
     /// Tokens of the completion at most [default: 256; with --chat what the context holds]
     #[arg(short = 'n', long, value_name = "N", env = "KIPP_MAX_TOKENS", value_parser = args::max_tokens, allow_hyphen_values = true)]
     max_tokens: Option<usize>,
     /// Go on past end tokens
-    #[arg(long, env = "KIPP_IGNORE_EOS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_IGNORE_EOS", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     ignore_eos: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -95,7 +95,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     let context_tokens = prompt.len() + max_tokens;
     let mut options = args.step.options(kv, context_tokens);
     options.kv_blocks = args.pool.blocks(&spec, kv, context_tokens)?;
-    let Loaded { forward, .. } = loading.with_room(&args.backend, options)?;
+    let Loaded { mut forward, .. } =
+        loading.with_room(&args.backend, options).map_err(|error| args.pool.explain(error))?;
     let load_time = started.elapsed();
 
     let backend = BackendReport::new(&*forward);
@@ -105,6 +106,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         tokenizer: Some(tokenizer),
         ..EngineOptions::new(context_tokens)
     };
+    let interrupt = Interrupt::default();
+    forward.set_interrupt(interrupt.clone());
     let engine = Engine::open(forward, Box::new(SystemClock::default()), options)?;
     let prompt_tokens = prompt.len();
     let seed = seed(&args, &params, &prompt);
@@ -118,7 +121,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     let graceful = interrupt::graceful();
     let sink: &mut dyn FnMut(&str) -> anyhow::Result<()> =
         if args.json.json { &mut |_| Ok(()) } else { &mut |text| report::text(text) };
-    let completion = generate(engine, request, sink)?;
+    let completion = generate(engine, &interrupt, request, sink)?;
 
     if args.json.json {
         report::json(&RunReport {

@@ -4,7 +4,6 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use kipp::TokenId;
 use kipp::tokenizer::Tokenizer;
@@ -24,10 +23,10 @@ pub(crate) struct TokenizeArgs {
     #[command(flatten)]
     json: JsonArg,
     /// Read control tokens in the text as such; without it they are text like any other
-    #[arg(long, env = "KIPP_SPECIAL", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_SPECIAL", value_parser = crate::args::value::switch, action = ArgAction::SetTrue)]
     special: bool,
     /// Read one JSON string a line from standard input, and answer each with one line of JSON
-    #[arg(long, env = "KIPP_JSONL", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue, conflicts_with = "text")]
+    #[arg(long, env = "KIPP_JSONL", value_parser = crate::args::value::switch, action = ArgAction::SetTrue, conflicts_with = "text")]
     jsonl: bool,
     /// Render a chat: a JSON file with messages, tools, enable_thinking, add_generation_prompt; answers with JSON
     #[arg(long, value_name = "FILE", env = "KIPP_MESSAGES", conflicts_with_all = ["text", "jsonl"])]

@@ -1,8 +1,8 @@
 //! The flags about the model and what evaluates it, shared by every command that opens one.
 
-use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use kipp::ModelSpec;
+use kipp::backend::BackendError;
 use kipp::kv::{BLOCK_TOKENS, KvScheme};
 use kipp::model::ModelOptions;
 use kipp_kernels::{Activations, KvLayout};
@@ -25,7 +25,7 @@ pub(crate) struct ModelArg {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct JsonArg {
     /// Print one JSON document instead
-    #[arg(long, env = "KIPP_JSON", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_JSON", value_parser = value::switch, action = ArgAction::SetTrue)]
     pub(crate) json: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct BackendArgs {
     #[arg(long, value_name = "CODING", env = "KIPP_ACTIVATIONS", value_parser = value::activations)]
     pub(crate) activations: Option<Activations>,
     /// Make it an error that a fast kernel was not taken
-    #[arg(long, env = "KIPP_REQUIRE_FAST", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_REQUIRE_FAST", value_parser = value::switch, action = ArgAction::SetTrue)]
     pub(crate) require_fast: bool,
 }
 
@@ -109,12 +109,19 @@ impl PoolArgs {
         if blocks < needed {
             let needed_mib = needed.saturating_mul(block_bytes).div_ceil(1 << 20);
             let reason = format!(
-                "{mib} MiB hold {} tokens, but one sequence of {context_tokens} needs {needed_mib} MiB",
+                "{mib} MiB hold {} tokens, but one sequence of {context_tokens} needs {needed_mib} MiB; with a smaller \
+                 --max-tokens or --ctx it is shorter",
                 blocks * BLOCK_TOKENS
             );
             return Err(UsageError::new("--kv-mib", reason));
         }
         Ok(blocks)
+    }
+
+    /// Names the flag where so much memory cannot be had.
+    pub(crate) fn explain(self, error: anyhow::Error) -> anyhow::Error {
+        let is_memory = matches!(error.downcast_ref(), Some(BackendError::Memory { .. }));
+        if self.kv_mib.is_some() && is_memory { error.context("--kv-mib") } else { error }
     }
 }
 

@@ -2,6 +2,7 @@
 //! its name in capitals; flags go before the environment. What a flag means is its command's business.
 
 mod engine;
+mod origin;
 mod sampling;
 pub(crate) mod value;
 
@@ -9,5 +10,6 @@ pub(crate) use engine::{
     AttentionArgs, BackendArgs, BackendName, ContextArgs, EMBEDDED_MODEL, JsonArg, ModelArg, PoolArgs,
     RopeScaling, StepArgs,
 };
+pub(crate) use origin::Origin;
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use value::{bench_runs, bench_sequences, bench_tokens, max_tokens, window, written_scheme};

@@ -25,6 +25,15 @@ fn number(text: &str, holds: impl Fn(f64) -> bool, range: &str) -> Result<f64, S
     }
 }
 
+/// The variable of a flag that is on or off.
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "" | "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("must be 1, true, yes or on, or else 0, false, no or off".to_owned()),
+    }
+}
+
 /// More threads than any machine has cores only wait for each other.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     whole(text, 1, 1024)
@@ -185,7 +194,8 @@ pub(crate) fn weight_schemes(name: &str) -> Result<Schemes, String> {
 }
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    format!("{name} is none of {}", known.collect::<Vec<_>>().join(", "))
+    let known = known.collect::<Vec<_>>().join(", ");
+    if name.is_empty() { format!("must be one of {known}") } else { format!("{name} is none of {known}") }
 }
 
 #[cfg(test)]
@@ -214,6 +224,13 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_is_on_or_off_and_nothing_in_between() {
+        assert!(["1", "true", "Yes", "ON"].iter().all(|text| switch(text) == Ok(true)));
+        assert!(["", "0", "FALSE", "no", "off"].iter().all(|text| switch(text) == Ok(false)));
+        assert!(["maybe", "2", " 1", "disabled"].iter().all(|text| switch(text).is_err()));
+    }
+
+    #[test]
     fn seeds_are_the_bits_of_any_64_bit_number() {
         assert_eq!(seed("0"), Ok(0));
         assert_eq!(seed("-1"), Ok(u64::MAX));
@@ -232,7 +249,8 @@ mod tests {
         assert!(kernels("matmul=scalar,matmul=scalar").unwrap_err().contains("must be"));
         assert!(kernels("warp=scalar").unwrap_err().contains("must be"));
         assert!(kernels("avx3").unwrap_err().starts_with("avx3 is none of "));
-        assert!(kernels("").is_err());
+        assert!(kernels("").unwrap_err().starts_with("must be one of scalar, "));
+        assert!(kernels("matmul=").unwrap_err().starts_with("must be one of scalar, "));
         assert_eq!(activations("s8"), Ok(Activations::S8));
         assert!(activations("S8").is_err());
         assert_eq!(kv("f32"), Ok(KvScheme::F32));

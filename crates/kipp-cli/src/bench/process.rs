@@ -1,23 +1,29 @@
-//! A run in a fresh process: this program starts itself again with the flags that it was given.
+//! A run in a fresh process: this program starts itself again with the flags that it was given. The run ends with the one
+//! that started it, however that ends: it holds the other end of the run's standard input, which the system closes.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
 use super::cases::Case;
 use super::single::SingleRun;
+use crate::interrupt;
 
 /// Runs one case once.
 pub(crate) fn single(case: Case) -> anyhow::Result<SingleRun> {
     let program = std::env::current_exe().context("where is this program?")?;
-    let output = Command::new(&program)
+    let mut run = Command::new(&program)
         .args(arguments(case, std::env::args_os()))
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .output()
+        .spawn()
         .with_context(|| program.display().to_string())?;
+    let held_open = run.stdin.take();
+    let output = run.wait_with_output().with_context(|| program.display().to_string())?;
+    drop(held_open);
     if !output.status.success() {
         bail!("{case}: {}", String::from_utf8_lossy(&output.stderr).trim_end());
     }
@@ -27,8 +33,21 @@ pub(crate) fn single(case: Case) -> anyhow::Result<SingleRun> {
 /// `kipp bench run ...` as the command of one run. Flags are repeated as they were given, so that none can be forgotten;
 /// variables are inherited.
 fn arguments(case: Case, own: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let single = ["bench".into(), "single".into(), format!("--case={case}").into()];
+    let case = format!("--case={case}").into();
+    let single = ["bench".into(), "single".into(), case, "--end-with-stdin".into()];
     single.into_iter().chain(own.skip(3)).collect()
+}
+
+/// Ends this process when its standard input does. An error where the system has no thread for it.
+pub(crate) fn end_with_stdin() -> std::io::Result<()> {
+    let wait = || {
+        let mut input = std::io::stdin().lock();
+        // Nobody writes anything; what fails to be read has ended too.
+        while input.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+        interrupt::end_at_once()
+    };
+    std::thread::Builder::new().name("kipp-parent".to_owned()).spawn(wait)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -39,7 +58,8 @@ mod tests {
     fn flags_are_repeated_as_they_were_given() {
         let own = ["kipp", "bench", "run", "a.gguf", "--threads", "2"].map(OsString::from);
         let case = Case::Decode { tokens: 64, depth: 4096, sequences: 1 };
-        let expected = ["bench", "single", "--case=tg64 @ d4096", "a.gguf", "--threads", "2"];
+        let expected =
+            ["bench", "single", "--case=tg64 @ d4096", "--end-with-stdin", "a.gguf", "--threads", "2"];
         assert_eq!(arguments(case, own.into_iter()), expected.map(OsString::from));
     }
 }

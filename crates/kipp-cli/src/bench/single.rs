@@ -11,6 +11,7 @@ use kipp::model::ModelOptions;
 use serde::{Deserialize, Serialize};
 
 use super::cases::Case;
+use super::process;
 use super::run::RunArgs;
 use super::sequences::Sequences;
 use crate::outcome::{Outcome, UsageError};
@@ -25,6 +26,9 @@ pub(crate) struct SingleArgs {
     /// Which case, by its name
     #[arg(long)]
     case: Case,
+    /// End when standard input does: with the process that holds it open
+    #[arg(long)]
+    end_with_stdin: bool,
     /// Those of `kipp bench run`; what chooses cases and output is not looked at
     #[command(flatten)]
     run: RunArgs,
@@ -65,6 +69,9 @@ pub(crate) struct SingleBackend {
 /// Runs the case once.
 pub(crate) fn run(args: &SingleArgs) -> anyhow::Result<Outcome> {
     let started = Instant::now();
+    if args.end_with_stdin {
+        process::end_with_stdin()?;
+    }
     let (case, flags) = (args.case, &args.run);
     let artifact = open::artifact(&flags.model)?;
     let spec = load::spec(&artifact, &flags.attention)?;

@@ -89,6 +89,7 @@ fn a_build_for_tests_is_recorded_only_anyway_and_marked() {
     assert_eq!(code(&out), 3);
     assert!(stderr(&out).contains("no release build") && out.stdout.is_empty(), "{}", stderr(&out));
     assert!(!path.exists());
+    assert!(stderr(&out).contains("runs that count: 2; needed: 3"), "{}", stderr(&out));
 
     let quickly = ["--anyway", "a test", "--protocol", "cool-start", "--runs", "1", "-p", "0", "-n", "4"];
     let flags = ["bench", "run", "kipp-tiny", "--record", path.to_str().unwrap()];

@@ -56,6 +56,64 @@ fn the_json_document_is_whole() {
     assert_eq!(report["finish_reason"], "interrupted");
 }
 
+/// Plain Rust takes a minute for a step of so many rows: nothing of it is kept, and nobody waits for its end.
+#[test]
+fn a_long_step_is_given_up() {
+    let prompt = "word ".repeat(600);
+    let mut child = spawn(&["run", "--json", "-n", "4", "--kernels", "scalar", "--threads", "1", &prompt]);
+    let mut notes = BufReader::new(child.stderr.take().unwrap());
+    let mut note = String::new();
+    while !note.starts_with("backend:") {
+        note.clear();
+        assert!(notes.read_line(&mut note).unwrap() > 0, "ended before it began");
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(code(&out), 130);
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(report["finish_reason"], "interrupted");
+    assert!(report["timings"]["prefill_tok_s"].is_null(), "no row of the step counts: {report}");
+}
+
+/// However the command ends, the run that it started ends too.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_of_a_bench_ends_with_its_parent() {
+    let state = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit(')').next().unwrap_or_default().to_owned();
+        let mut fields = after_name.split_whitespace().map(str::to_owned);
+        (fields.next(), fields.next())
+    };
+    let started_by = |parent: u32| {
+        let parent = Some(parent.to_string());
+        let pids =
+            std::fs::read_dir("/proc").unwrap().filter_map(|it| it.unwrap().file_name().into_string().ok());
+        pids.filter(|pid| pid.parse::<u32>().is_ok()).find(|pid| state(pid).1 == parent)
+    };
+    let wait = |what: &dyn Fn() -> Option<String>| {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while Instant::now() < deadline {
+            if let Some(found) = what() {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it never happened");
+    };
+    for signal in ["-INT", "-KILL"] {
+        let slow = ["--kernels", "scalar", "--threads", "1", "-p", "1500", "-n", "0"];
+        let mut parent = spawn(&[&["bench", "run"], &slow[..]].concat());
+        let run = wait(&|| started_by(parent.id()));
+        let sent = Command::new("kill").args([signal, &parent.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        parent.wait().unwrap();
+        // Where nobody collects it, it stays as a zombie.
+        wait(&|| matches!(state(&run).0.as_deref(), None | Some("Z")).then(String::new));
+    }
+}
+
 /// Waits until a file of the folder other than `known` has bytes, and says its name.
 fn written_file(folder: &Path, known: &str) -> String {
     let deadline = Instant::now() + Duration::from_secs(120);

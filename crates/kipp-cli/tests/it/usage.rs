@@ -4,6 +4,8 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
+use kipp_kernels::KernelClass;
+
 use crate::{code, ids, json, kipp, refusal, root, stderr};
 
 #[test]
@@ -91,9 +93,61 @@ fn every_flag_has_a_variable_and_flags_beat_it() {
     assert_eq!(tokens(run().args(["--model", "kipp-tiny"])), 3);
     let out = run().env("KIPP_TEMPERATURE", "-1").output().unwrap();
     assert_eq!(code(&out), 2);
-    assert!(stderr(&out).contains("--temperature"));
+    assert!(stderr(&out).contains("--temperature") && stderr(&out).contains("KIPP_TEMPERATURE"));
+    // What only the model tells, too; and not where the value was typed.
+    let out = run().env("KIPP_CTX", "4000").output().unwrap();
+    assert_eq!(code(&out), 2);
+    assert!(stderr(&out).contains("--ctx") && stderr(&out).contains("KIPP_CTX"), "{}", stderr(&out));
+    let out = run().env("KIPP_CTX", "64").args(["--ctx", "4000"]).output().unwrap();
+    assert!(code(&out) == 2 && !stderr(&out).contains("KIPP_CTX"), "{}", stderr(&out));
+    let out = run().env("KIPP_JSON", "maybe").output().unwrap();
+    assert_eq!(code(&out), 2);
+    assert!(stderr(&out).contains("--json") && stderr(&out).contains("KIPP_JSON"), "{}", stderr(&out));
     let out = run().env("KIPP_JSON", "0").output().unwrap();
     assert!(!out.stdout.starts_with(b"{"), "0 is off");
+}
+
+#[test]
+fn what_would_not_be_followed_is_refused() {
+    let run = |flags: &[&str]| refusal(&[&["run", "hi"], flags].concat(), 2);
+    assert!(run(&["--activations", "s8"]).contains("--activations: s8 is not taken by any weights"));
+    assert!(refusal(&["bench", "run", "--activations", "s8"], 2).contains("--activations"));
+    assert!(refusal(&["bench", "kernels", "--activations", "s8"], 2).contains("--activations"));
+    let coded =
+        ["run", "-m", "testdata/quantized/kipp-tiny-q8_0.gguf", "-n", "1", "--activations", "s8", "hi"];
+    assert_eq!(code(&kipp(&coded).output().unwrap()), 0);
+    let best = KernelClass::best().name();
+    for slow in [["--backend", "oracle"], ["--kernels", "scalar"], ["--kernels", "attention=scalar"]] {
+        if slow[0] == "--kernels" && best == "scalar" {
+            continue;
+        }
+        assert!(
+            run(&[&slow[..], &["--require-fast"]].concat()).contains("--require-fast: contradicts"),
+            "{slow:?}"
+        );
+    }
+    assert_eq!(
+        code(&kipp(&["run", "hi", "-n", "1", "--kernels", best, "--require-fast"]).output().unwrap()),
+        0
+    );
+    assert!(run(&["--kernels", ""]).contains("must be one of scalar"));
+    let error = refusal(&["run", "hi", "--kv-mib", "100000000000"], 1);
+    assert!(error.contains("--kv-mib: "), "{error}");
+    let error = refusal(&["run", "--chat", "hi", "--kv-mib", "1"], 2);
+    assert!(error.contains("--kv-mib") && error.contains("a smaller --max-tokens or --ctx"), "{error}");
+    for flag in ["-m", "--model"] {
+        let error = refusal(&["bench", "run", flag, "kipp-tiny"], 2);
+        assert!(error.contains("the model stands by itself"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_odd_is_said() {
+    let notes = |args: &[&str]| stderr(&kipp(args).output().unwrap());
+    assert!(notes(&["run", "-n", "1", "--threads", "1000", "hi"]).contains("note: 1000 threads share"));
+    assert!(notes(&["run", "-n", "1", "--backend", "oracle", "hi"]).contains("backend: oracle"));
+    let padding = notes(&["detokenize", "436", "4095"]);
+    assert!(padding.contains("note: 1 of 2 ids pad the vocabulary"), "{padding}");
 }
 
 #[test]

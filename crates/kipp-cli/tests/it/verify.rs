@@ -1,10 +1,11 @@
-//! `kipp verify`: every gate passes on kipp-tiny, and exit code 3 when one does not.
+//! `kipp verify`: every gate passes, and exit code 3 when one does not.
 
 use std::process::{Command, Stdio};
 
+use kipp_kernels::KernelClass;
 use serde_json::Value;
 
-use crate::{code, json, keys, kipp, refusal, root, stderr};
+use crate::{code, json, keys, kipp, refusal, root, stderr, stdout};
 
 #[test]
 fn products_and_attention_in_classes_of_their_own_are_gated_both() {
@@ -15,9 +16,40 @@ fn products_and_attention_in_classes_of_their_own_are_gated_both() {
     assert!(held("operators: q8_0 products") && held("operators: attention, q8_0 KV"));
 }
 
+/// Each class that the kernels offer here, products and attention alike, with its own frozen fingerprint.
+#[test]
+fn every_class_of_this_machine_has_its_verdict() {
+    let model = ["verify", "-m", "testdata/odd/one-layer"];
+    let report = json(&[&model[..], &["--json"]].concat());
+    let classes = report["classes"].as_array().unwrap();
+    let names: Vec<&str> = classes.iter().map(|class| class["kernels"].as_str().unwrap()).collect();
+    let available: Vec<&str> = KernelClass::available().iter().map(|class| class.name()).collect();
+    assert_eq!(names, available);
+    let absent = report["absent"].as_array().unwrap().len();
+    assert_eq!(names.len() + absent, KernelClass::ALL.len());
+    let gates = report["gates"].as_array().unwrap();
+    for class in classes {
+        assert_eq!((&class["failed"], &class["fingerprint"]), (&0.into(), &"equal".into()), "{class}");
+        let own = gates.iter().filter(|gate| gate["kernels"] == class["kernels"]);
+        let fingerprint =
+            own.clone().find(|gate| gate["name"] == "fingerprint").unwrap()["detail"].as_str().unwrap();
+        assert!(
+            fingerprint.contains(&format!("cpu {} ", class["kernels"].as_str().unwrap())),
+            "{fingerprint}"
+        );
+        assert_eq!(own.count() as u64, class["passed"].as_u64().unwrap());
+    }
+    // One that is asked for is the only one; what it cannot be held against is said.
+    let scalar = [&model[..], &["--kernels", "scalar", "--kv", "q8_0"]].concat();
+    let table = stdout(&scalar);
+    assert!(table.contains("scalar: ") && table.contains("fingerprint none frozen"), "{table}");
+    assert!(!table.contains("avx") && !table.contains("neon"), "{table}");
+}
+
 #[test]
 fn every_gate_passes_on_the_embedded_model() {
-    let out = kipp(&["verify"]).output().unwrap();
+    let best = KernelClass::best().name();
+    let out = kipp(&["verify", "--kernels", best]).output().unwrap();
     let table = String::from_utf8_lossy(&out.stdout);
     assert_eq!(code(&out), 0, "{table}{}", stderr(&out));
     assert!(table.trim_end().ends_with(" passed, 0 failed"), "{table}");
@@ -26,11 +58,18 @@ fn every_gate_passes_on_the_embedded_model() {
 
 #[test]
 fn golden_references_of_both_layouts() {
-    let report = json(&["verify", "--reference", "testdata/kipp-tiny", "--json"]);
-    assert_eq!(keys(&report), ["gates", "passed", "failed", "model", "backend"]);
+    let report = json(&[
+        "verify",
+        "--kernels",
+        KernelClass::best().name(),
+        "--reference",
+        "testdata/kipp-tiny",
+        "--json",
+    ]);
+    assert_eq!(keys(&report), ["gates", "classes", "absent", "passed", "failed", "model", "backend"]);
     assert_eq!(report["failed"], 0);
     assert_eq!(report["gates"].as_array().unwrap().len() as u64, report["passed"].as_u64().unwrap());
-    assert_eq!(keys(&report["gates"][0]), ["name", "value", "bound", "detail", "passed"]);
+    assert_eq!(keys(&report["gates"][0]), ["kernels", "name", "value", "bound", "detail", "passed"]);
     let model = "testdata/odd/one-layer";
     assert_eq!(json(&["verify", "-m", model, "--reference", model, "--json"])["failed"], 0);
 }

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clap::builder::FalseyValueParser;
 use kipp::artifact::Artifact;
 use serde::Serialize;
 use serde_json::Value;
@@ -40,7 +39,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "REASON", env = "KIPP_ANYWAY", requires = "record")]
     anyway: Option<String>,
     /// Record a model that is no registered checkpoint
-    #[arg(long, env = "KIPP_UNREGISTERED", value_parser = FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_UNREGISTERED", value_parser = crate::args::value::switch, action = clap::ArgAction::SetTrue)]
     unregistered: bool,
     /// Name of the session that this belongs to, so that records of several commands can be compared [default: a new one]
     #[arg(long, value_name = "ID", env = "KIPP_SESSION")]
@@ -141,9 +140,10 @@ impl<'a> Recorder<'a> {
         Ok(Some(Recorder { args, folder, blank }))
     }
 
-    /// What can be refused before anything is measured.
-    pub(crate) fn refuses(&self) -> Option<Outcome> {
-        self.judge(&self.blank).err()
+    /// What can be refused before anything is measured: `runs` are as many as there will be at most.
+    pub(crate) fn refuses(&self, runs: Option<usize>) -> Option<Outcome> {
+        let runs = runs.map(|wanted| (wanted, wanted));
+        self.judge(&Record { runs, ..self.blank.clone() }).err()
     }
 
     /// Writes one record, or says why not.

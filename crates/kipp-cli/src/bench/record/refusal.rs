@@ -37,7 +37,7 @@ pub(crate) enum Refusal {
     #[error("the model is {0}, not a registered checkpoint; --unregistered records it all the same")]
     Unregistered(String),
     /// A deviation of two runs is none; and the machine never stayed in one state.
-    #[error("{native} runs count, {wanted} are needed")]
+    #[error("runs that count: {native}; needed: {wanted}")]
     FewRuns { native: usize, wanted: usize },
     /// The runs differ too much for their median to mean anything.
     #[error("the runs lie {:.1} % around their median after division by the probes, more than {:.0} %", .0 * 100.0, WIDE * 100.0)]
