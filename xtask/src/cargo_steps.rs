@@ -38,11 +38,11 @@ pub(crate) fn build(context: &Context) -> Result<Report> {
 
 /// A build that fails if the compiler or cargo warned. Flags that deny warnings would make cargo build everything anew.
 pub(crate) fn without_warnings(context: &Context, args: &[&str]) -> Result<Done> {
-    quiet(exec::cargo(args, &context.root))
+    fail_on_warnings(exec::cargo(args, &context.root))
 }
 
 /// The same of a command of cargo that is already made.
-pub(crate) fn quiet(cargo: Command) -> Result<Done> {
+pub(crate) fn fail_on_warnings(cargo: Command) -> Result<Done> {
     let shown = exec::shown(&cargo);
     let done = exec::succeed(cargo)?;
     if done.stderr.lines().any(|line| line.starts_with("warning")) {

@@ -42,7 +42,7 @@ const CI: &[Step] = &[
         name: "gates",
         shows: "the numbers are those of the references, in every kernel class",
         run: gates::step,
-        may_skip: &["avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16", "neon", "neon-i8mm"],
+        may_skip: &[gates::OTHER_CLASSES],
     },
     Step {
         name: "neon",

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::cargo_steps::quiet;
+use crate::cargo_steps::fail_on_warnings;
 use crate::exec;
 use crate::install;
 use crate::json::Json;
@@ -70,7 +70,7 @@ fn build(context: &Context) -> Result<(PathBuf, f64)> {
     let mut cargo = exec::cargo(&args, &context.root);
     cargo.args(["--target", TARGET, "--message-format", "json-render-diagnostics"]);
     cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
-    let done = quiet(cargo)?;
+    let done = fail_on_warnings(cargo)?;
     let tests = done.stdout.lines().filter_map(|line| Json::parse(line).ok()).find_map(|message| {
         let manifest = message.text("manifest_path").ok()?;
         let executable = message.text("executable").ok()?;
@@ -117,7 +117,7 @@ fn chosen_classes(context: &Context) -> Result<Vec<String>> {
 fn hold(context: &Context, (class, model): &(&str, &str)) -> Result<String> {
     let args = ["verify", "--model", model, "--kernels", class, "--threads", "1"];
     let done = exec::succeed(kipp(context, "max", &args))?;
-    if !done.stdout.contains("fingerprint") {
+    if !done.stdout.contains("fingerprint equal") {
         bail!("{class}, {model}: no frozen fingerprint\n{}", done.output());
     }
     let verdict = done.stdout.trim_end().lines().last().unwrap_or("no table");

@@ -28,19 +28,20 @@ const FROZEN_BOUND: f64 = 1e-9;
 /// One perplexity and what it is held against.
 struct Case {
     model: String,
-    flags: Vec<&'static str>,
+    flags: Vec<String>,
     expected: f64,
     bound: f64,
 }
 
 /// All perplexities: a line for each that is near enough, an error for each that is not.
-pub(super) fn all(context: &Context, classes: &[&'static str]) -> Result<Vec<Result<String>>> {
+pub(super) fn all(context: &Context, classes: &[String]) -> Result<Vec<Result<String>>> {
     let read = |path: &str| -> Result<Json> {
         Json::parse(&fs::read_to_string(context.root.join(path)).with_context(|| path.to_owned())?)
     };
     let reference = read("testdata/kipp-tiny/perplexity.json")?.number("ppl")?;
     let mut cases = Vec::new();
     for flags in [vec!["--backend", "oracle"], vec!["--activations", "f32", "--kv", "f32"]] {
+        let flags = flags.into_iter().map(str::to_owned).collect();
         cases.push(Case { model: "kipp-tiny".to_owned(), flags, expected: reference, bound: BOUND });
     }
     let oracle = read(ORACLE)?;
@@ -50,13 +51,16 @@ pub(super) fn all(context: &Context, classes: &[&'static str]) -> Result<Vec<Res
     for model in quantized.into_iter().chain(["models/kipp-tiny".to_owned()]) {
         let name = Path::new(&model).file_stem().unwrap_or_default().to_string_lossy();
         let expected = oracle.number(&name).context(ORACLE)?.exp();
-        let case = |flags, bound| Case { model: model.clone(), flags, expected, bound };
+        let case = |flag: &str, value: &str, bound| {
+            let flags = vec![flag.to_owned(), value.to_owned()];
+            Case { model: model.clone(), flags, expected, bound }
+        };
         if context.full {
-            cases.push(case(vec!["--backend", "oracle"], FROZEN_BOUND));
+            cases.push(case("--backend", "oracle", FROZEN_BOUND));
         }
         // Plain Rust takes a minute a file; its bits are the other classes'.
-        let classes = classes.iter().filter(|class| context.full || **class != "scalar");
-        cases.extend(classes.map(|class| case(vec!["--kernels", class], CODED_BOUND)));
+        let classes = classes.iter().filter(|class| context.full || *class != "scalar");
+        cases.extend(classes.map(|class| case("--kernels", class, CODED_BOUND)));
     }
     Ok(pool::each(&cases, |case| check(context, case)))
 }
@@ -66,7 +70,7 @@ fn check(context: &Context, case: &Case) -> Result<String> {
     let mut args = vec!["perplexity", "testdata/kipp-tiny/sampled.u32", "--model", model, "--ids"];
     // Cases already divide the processors among them.
     args.extend(["--window", "256", "--json", "--threads", "1"]);
-    args.extend(flags);
+    args.extend(flags.iter().map(String::as_str));
     let done = exec::succeed(exec::command(context.kipp(), &args, &context.root))?;
     let found = Json::parse(&done.stdout)?.number("ppl")?;
     let distance = (found - expected).abs() / expected;
