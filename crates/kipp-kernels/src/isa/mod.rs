@@ -1,9 +1,9 @@
 //! The lanes: the few vector operations that kernels may use, one file an instruction set.
 //!
-//! A vector has 16 logical lanes on every instruction set (two registers on AVX2, four on NEON, an array in plain Rust), so that a
-//! kernel written once sums in the same order everywhere and all classes give the same bits. Each operation is one
-//! IEEE operation a lane (a fused multiply-add rounds once) or exact integer arithmetic; approximate instructions have
-//! no place here.
+//! A vector has 16 logical lanes on every instruction set (two registers on AVX2, four on NEON, an array in plain Rust),
+//! so that a kernel written once sums in the same order everywhere and all classes give the same bits. Each operation is
+//! one IEEE operation a lane (a fused multiply-add rounds once) or exact integer arithmetic; approximate instructions
+//! have no place here.
 //!
 //! A token such as `Avx2` can only be had from `detect()`, so holding one proves that the instructions exist. Rust has
 //! no `#[target_feature]` for trait methods: everything is `#[inline(always)]` and a kernel runs inside
