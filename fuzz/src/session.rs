@@ -12,15 +12,19 @@ use sha2::{Digest, Sha256};
 /// Blocks of the store.
 const BLOCKS: usize = 4;
 
-/// Restores the bytes as they are, and under a checksum of their own, which no fuzzer finds. A restored session saves
-/// the same tokens again.
+/// Restores the bytes as they are, and under a length and a checksum of their own, which no fuzzer finds. A restored
+/// session saves the same tokens again.
 ///
 /// # Panics
 /// Where a restored session is not the one in the file.
 pub fn session(bytes: &[u8]) {
     restore(bytes.to_vec());
     let mut sealed = bytes.to_vec();
-    sealed.extend(Sha256::digest(bytes));
+    if let Some(length) = sealed.get_mut(12..20) {
+        length.copy_from_slice(&(bytes.len() as u64 + 32).to_le_bytes());
+    }
+    let checksum = Sha256::digest(&sealed);
+    sealed.extend(checksum);
     restore(sealed);
 }
 
@@ -31,6 +35,8 @@ fn restore(bytes: Vec<u8>) {
         let pool = KvPool::new(BLOCKS);
         let Ok(session) = file.restore(&mut model, &pool, &file.identity()) else { continue };
         assert_eq!(session.tokens(), file.tokens());
+        let published = file.publish(&mut Shape::new(*kv), &KvPool::new(BLOCKS), &file.identity());
+        assert!(published.is_ok_and(|tokens| tokens <= file.tokens().len()));
         let mut again = Vec::new();
         assert!(session.save(&file.identity(), &mut again).is_ok());
         assert!(SessionFile::parse(Bytes::from(again)).is_ok_and(|again| again.tokens() == file.tokens()));

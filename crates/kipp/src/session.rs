@@ -10,7 +10,7 @@ use crate::kv::{BlockTable, KvError, KvPool};
 use crate::model::Forward;
 use crate::token::TokenId;
 
-pub use file::{SessionFile, SessionFileError};
+pub use file::{SessionFile, SessionFileError, save};
 pub use identity::ModelIdentity;
 
 /// Why a session cannot go on.

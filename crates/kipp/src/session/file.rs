@@ -3,6 +3,7 @@
 //! ```text
 //! magic     8 bytes "KIPPSESS"
 //! version   u32, 1
+//! bytes     u64, of the whole file
 //! model     32 bytes, a `ModelIdentity`
 //! kv, backend, kernels, activations    each a u32 length and that many bytes of text
 //! tokens    u32 count and as many u32
@@ -24,12 +25,14 @@ use super::{ModelIdentity, Session, SessionError};
 use crate::artifact::cursor::{Cursor, EndOfFile};
 use crate::artifact::{Bytes, Escaped};
 use crate::batch::Ask;
-use crate::kv::{BLOCK_TOKENS, KvPool};
+use crate::kv::{BLOCK_TOKENS, BlockId, KvPool};
 use crate::model::Forward;
 use crate::token::TokenId;
 
 const MAGIC: &[u8; 8] = b"KIPPSESS";
 const VERSION: u32 = 1;
+/// Magic, version, length and identity.
+const HEAD_BYTES: usize = 8 + 4 + 8 + 32;
 const CHECKSUM_BYTES: usize = 32;
 
 /// Why a session cannot be restored from a file.
@@ -52,6 +55,16 @@ pub enum SessionFileError {
         /// The version.
         found: u32,
     },
+    /// It is not all there, or there is more.
+    #[error(
+        "the session file is truncated or longer than it was: it declares {expected} bytes and has {found}"
+    )]
+    Length {
+        /// Declared.
+        expected: u64,
+        /// There.
+        found: usize,
+    },
     /// It ends inside what it declares.
     #[error("the session file ends too early: {wanted} bytes expected at byte {offset}, {left} found")]
     Short {
@@ -68,7 +81,7 @@ pub enum SessionFileError {
     /// It was written by another computation.
     #[error("the session was saved with another {what}: {file}, here {here}")]
     Differs {
-        /// `model`, `KV scheme`, `backend`, `kernel class` or `coding of activations`.
+        /// `KV scheme`, `backend`, `kernel class`, `scheme of weights or activations` or `model`.
         what: &'static str,
         /// The file's.
         file: Escaped,
@@ -119,40 +132,69 @@ fn circumstances(model: &dyn Forward) -> [(&'static str, String); 4] {
         ("KV scheme", model.kv_scheme().name().to_owned()),
         ("backend", info.name.to_owned()),
         ("kernel class", info.kernels),
-        ("coding of activations", info.activations),
+        ("scheme of weights or activations", info.activations),
     ]
+}
+
+/// Writes the sequence of `tokens` as a session file, with the blocks that `pool` finds for it without a salt: after an
+/// engine on that pool has answered, all but the last one. Whoever has a file to write gives it its name when it is whole.
+pub fn save(
+    model: &dyn Forward,
+    pool: &KvPool,
+    tokens: &[TokenId],
+    identity: &ModelIdentity,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let table = pool.adopt(&[], tokens);
+    write(model, tokens, table.blocks(), identity, out)
 }
 
 impl Session<'_> {
     /// Writes the session as a session file. Whoever has a file to write gives it its name when it is whole.
     pub fn save(&self, identity: &ModelIdentity, out: &mut dyn Write) -> io::Result<()> {
-        let mut out = Hashing { out, hash: Sha256::new() };
-        out.write_all(MAGIC)?;
-        out.number(VERSION as usize)?;
-        out.write_all(&identity.0)?;
-        for (_, text) in circumstances(self.model) {
-            out.number(text.len())?;
-            out.write_all(text.as_bytes())?;
-        }
-        out.number(self.tokens.len())?;
-        for token in &self.tokens {
-            out.write_all(&token.to_le_bytes())?;
-        }
-        // Blocks are read twice, so that only one is held at a time: which can be saved stands before them.
-        let coding = BlockCoding::new(self.model);
-        let coded = |index: usize| {
-            let block = self.table.blocks().get(index)?;
-            coding.encode(self.model.read_block(*block), self.tokens.len() - index * BLOCK_TOKENS)
-        };
-        let needed = self.tokens.len().div_ceil(BLOCK_TOKENS);
-        let saved = (0..needed).take_while(|index| coded(*index).is_some()).count();
-        out.number(saved)?;
-        for bytes in (0..saved).filter_map(coded) {
-            out.write_all(&bytes)?;
-        }
-        let Hashing { out, hash } = out;
-        out.write_all(&hash.finalize())
+        write(self.model, &self.tokens, self.table.blocks(), identity, out)
     }
+}
+
+/// Writes `tokens` and as many `blocks` of theirs as come back bit for bit.
+fn write(
+    model: &dyn Forward,
+    tokens: &[TokenId],
+    blocks: &[BlockId],
+    identity: &ModelIdentity,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    // Blocks are read twice, so that only one is held at a time: which can be saved stands before them.
+    let coding = BlockCoding::new(model);
+    let coded = |index: usize| {
+        let block = blocks.get(index)?;
+        coding.encode(model.read_block(*block), tokens.len() - index * BLOCK_TOKENS)
+    };
+    let needed = tokens.len().div_ceil(BLOCK_TOKENS);
+    let saved = (0..needed).take_while(|index| coded(*index).is_some()).count();
+    let texts = circumstances(model).map(|(_, text)| text);
+    let counted: usize = texts.iter().map(|text| 4 + text.len()).sum();
+    let body = counted + 4 + 4 * tokens.len() + 4 + saved * coding.block_bytes();
+
+    let mut out = Hashing { out, hash: Sha256::new() };
+    out.write_all(MAGIC)?;
+    out.number(VERSION as usize)?;
+    out.write_all(&((HEAD_BYTES + body + CHECKSUM_BYTES) as u64).to_le_bytes())?;
+    out.write_all(&identity.0)?;
+    for text in texts {
+        out.number(text.len())?;
+        out.write_all(text.as_bytes())?;
+    }
+    out.number(tokens.len())?;
+    for token in tokens {
+        out.write_all(&token.to_le_bytes())?;
+    }
+    out.number(saved)?;
+    for bytes in (0..saved).filter_map(coded) {
+        out.write_all(&bytes)?;
+    }
+    let Hashing { out, hash } = out;
+    out.write_all(&hash.finalize())
 }
 
 /// Passes bytes on and takes them into the checksum.
@@ -204,6 +246,10 @@ impl SessionFile {
             VERSION => {}
             found => return Err(SessionFileError::Version { found }),
         }
+        let (expected, found) = (cursor.u64()?, bytes.len());
+        if expected != found as u64 {
+            return Err(SessionFileError::Length { expected, found });
+        }
         let body = bytes.len() - cursor.offset();
         if body < CHECKSUM_BYTES {
             let (offset, wanted) = (cursor.offset(), CHECKSUM_BYTES as u64);
@@ -214,7 +260,7 @@ impl SessionFile {
             return Err(SessionFileError::Checksum);
         }
         let mut cursor = Cursor::new(&bytes[..end]);
-        cursor.take(MAGIC.len() as u64 + 4)?;
+        cursor.take(MAGIC.len() as u64 + 4 + 8)?;
         let model = ModelIdentity(cursor.array()?);
         let mut circumstances: [String; 4] = Default::default();
         for text in &mut circumstances {
@@ -247,32 +293,56 @@ impl SessionFile {
         identity: &ModelIdentity,
     ) -> Result<Session<'m>, SessionFileError> {
         self.check(model, identity)?;
-        let coding = BlockCoding::new(model);
         let saved = (self.blocks * BLOCK_TOKENS).min(self.tokens.len());
         let mut session = Session::new(model, pool);
-        let needed = self.tokens.len().div_ceil(BLOCK_TOKENS);
         session.table.reserve(saved).map_err(SessionError::from)?;
-        let data = self.bytes[self.data.clone()].chunks_exact(coding.block_bytes());
-        for (index, (bytes, block)) in data.zip(session.table.blocks()).enumerate().take(needed) {
-            let values = coding.decode(bytes).ok_or(SessionFileError::NotFinite { block: index })?;
-            session.model.write_block(*block, &values);
-        }
+        self.write_blocks(session.model, session.table.blocks())?;
         session.tokens.extend_from_slice(&self.tokens[..saved]);
         session.evaluate(&self.tokens[saved..], |_| Ask::Nothing)?;
         Ok(session)
+    }
+
+    /// Makes the whole blocks of the session findable in `pool`, for whoever asks for its tokens without a salt: an engine
+    /// on that pool adopts them. How many tokens they hold; the rest is evaluated again, with the same bits.
+    pub fn publish(
+        &self,
+        model: &mut dyn Forward,
+        pool: &KvPool,
+        identity: &ModelIdentity,
+    ) -> Result<usize, SessionFileError> {
+        self.check(model, identity)?;
+        let whole = self.blocks.min(self.tokens.len() / BLOCK_TOKENS);
+        let tokens = &self.tokens[..whole * BLOCK_TOKENS];
+        let mut table = pool.table();
+        table.reserve(tokens.len()).map_err(SessionError::from)?;
+        self.write_blocks(model, table.blocks())?;
+        table.publish(tokens);
+        Ok(tokens.len())
+    }
+
+    /// Writes the saved blocks to these, as far as both reach.
+    fn write_blocks(&self, model: &mut dyn Forward, blocks: &[BlockId]) -> Result<(), SessionFileError> {
+        let coding = BlockCoding::new(model);
+        let data = self.bytes[self.data.clone()].chunks_exact(coding.block_bytes());
+        for (index, (bytes, block)) in data.zip(blocks).enumerate() {
+            let values = coding.decode(bytes).ok_or(SessionFileError::NotFinite { block: index })?;
+            model.write_block(*block, &values);
+        }
+        Ok(())
     }
 
     /// Everything that can be wrong before a block is written.
     fn check(&self, model: &dyn Forward, identity: &ModelIdentity) -> Result<(), SessionFileError> {
         let differs =
             |what, file: &str, here| Err(SessionFileError::Differs { what, file: Escaped::text(file), here });
-        if self.model != *identity {
-            return differs("model", &self.model.to_string(), identity.to_string());
-        }
+        // The identity last: it differs with nearly everything, and says least.
         for ((what, here), file) in circumstances(model).into_iter().zip(&self.circumstances) {
             if here != *file {
                 return differs(what, file, here);
             }
+        }
+        if self.model != *identity {
+            return differs("model", &self.model.to_string(), identity.to_string());
         }
         let vocab_size = model.spec().vocab_size;
         let mut tokens = self.tokens.iter().copied().enumerate();

@@ -59,9 +59,22 @@ pub enum DraftModelError {
         /// Tokens of the tokenizer.
         tokens: usize,
     },
-    /// The KV store holds nothing.
-    #[error("the draft model has no room for keys and values")]
-    NoRoom,
+    /// A sequence of the context would never fit.
+    #[error(
+        "the draft model's KV cache has {blocks} blocks of {BLOCK_TOKENS} tokens, but one sequence of {context_tokens} \
+         tokens needs {needed}"
+    )]
+    TooFewBlocks {
+        /// Blocks of the draft model's store.
+        blocks: usize,
+        /// Blocks that one sequence needs.
+        needed: usize,
+        /// Positions of a sequence.
+        context_tokens: usize,
+    },
+    /// Its steps have no row.
+    #[error("the draft model takes no rows")]
+    NoRows,
 }
 
 /// A draft model, shared by the drafters of all sequences.
@@ -85,10 +98,10 @@ struct Shared {
 
 impl DraftModel {
     /// Takes `model` to draft for a target whose tokenizer is `target`. Drafts end at `context_tokens` positions, or at
-    /// the draft model's own limits if these are lower.
+    /// the draft model's own maximum if that is lower.
     ///
     /// # Errors
-    /// Tokenizers that are not the same, and a model that cannot hold a token.
+    /// Tokenizers that are not the same, and a model that cannot hold one such sequence.
     pub fn new(
         model: Box<dyn Forward>,
         context_tokens: usize,
@@ -100,12 +113,15 @@ impl DraftModel {
         if rows < tokens {
             return Err(DraftModelError::TooFewRows { rows, tokens });
         }
-        if model.kv_blocks() == 0 || model.max_rows() == 0 {
-            return Err(DraftModelError::NoRoom);
+        if model.max_rows() == 0 {
+            return Err(DraftModelError::NoRows);
         }
-        let pool = KvPool::new(model.kv_blocks());
-        let held = model.kv_blocks().saturating_mul(BLOCK_TOKENS);
-        let context_tokens = context_tokens.min(held);
+        let context_tokens = context_tokens.min(model.spec().context());
+        let (blocks, needed) = (model.kv_blocks(), context_tokens.div_ceil(BLOCK_TOKENS));
+        if needed > blocks {
+            return Err(DraftModelError::TooFewBlocks { blocks, needed, context_tokens });
+        }
+        let pool = KvPool::new(blocks);
         let shared = Shared { model, outputs: Outputs::default(), failure: None };
         Ok(DraftModel {
             shared: Arc::new(Mutex::new(shared)),

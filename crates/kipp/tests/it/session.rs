@@ -8,7 +8,7 @@ use kipp::batch::{Batch, Outputs};
 use kipp::gates::gate_tokens;
 use kipp::kv::{BLOCK_TOKENS, BlockId, KvPool, KvScheme};
 use kipp::model::{Forward, Model, ModelOptions};
-use kipp::session::{ModelIdentity, Session, SessionError, SessionFile, SessionFileError};
+use kipp::session::{ModelIdentity, Session, SessionError, SessionFile, SessionFileError, save};
 use kipp::{ModelSpec, TokenId};
 use kipp_kernels::{Activations, KernelClass};
 use sha2::{Digest, Sha256};
@@ -167,6 +167,32 @@ fn what_cannot_be_saved_is_evaluated_again() {
     assert_eq!(fresh.rows, 70 - BLOCK_TOKENS + 10);
 }
 
+/// What an engine does: blocks that a file made findable are adopted, and saved again without being evaluated.
+#[test]
+fn published_blocks_are_found_and_saved_again() {
+    let subject = Subject::open(TINY);
+    for kv in KvScheme::ALL.iter().copied() {
+        let file = subject.saved(&mut subject.model(kv));
+        let expected = subject.restore(&file, &mut subject.model(kv)).unwrap();
+        let parsed = SessionFile::parse(Bytes::from(file)).unwrap();
+        let mut fresh = counting(subject.model(kv));
+        let pool = KvPool::new(fresh.kv_blocks());
+        let published = parsed.publish(&mut fresh, &pool, &subject.identity()).unwrap();
+        assert_eq!(published, 70 / BLOCK_TOKENS * BLOCK_TOKENS);
+        assert_eq!(pool.lookup(&[], parsed.tokens()), published);
+        let mut again = Vec::new();
+        save(&fresh, &pool, parsed.tokens(), &subject.identity(), &mut again).unwrap();
+        assert_eq!(fresh.rows, 0);
+        let mut restored = counting(subject.model(kv));
+        assert_eq!(subject.restore(&again, &mut restored).unwrap(), expected, "{}", kv.name());
+        assert_eq!(restored.rows, 70 - published + 10);
+    }
+    let small = KvPool::new(1);
+    let parsed = SessionFile::parse(Bytes::from(subject.saved(&mut subject.model(KvScheme::F32)))).unwrap();
+    let refused = parsed.publish(&mut subject.model(KvScheme::F32), &small, &subject.identity());
+    assert!(matches!(refused, Err(SessionFileError::Session(SessionError::Kv(_)))));
+}
+
 /// The oracle keeps tokens in its blocks: its file holds no blocks at all.
 #[test]
 fn the_oracle_evaluates_again() {
@@ -202,7 +228,7 @@ fn another_model_scheme_or_class_is_refused_by_name() {
     assert_eq!(refused(&subject, &mut oracle), "backend");
     let with = |options: CpuOptions| Subject { artifact: subject.artifact.clone(), options };
     let coded = with(CpuOptions { activations: Some(Activations::F32), ..subject.options });
-    assert_eq!(refused(&coded, &mut coded.model(KvScheme::Bf16)), "coding of activations");
+    assert_eq!(refused(&coded, &mut coded.model(KvScheme::Bf16)), "scheme of weights or activations");
     if KernelClass::best() != KernelClass::Scalar {
         let class = with(CpuOptions { class: Some(KernelClass::Scalar), ..subject.options });
         assert_eq!(refused(&class, &mut class.model(KvScheme::Bf16)), "kernel class");
@@ -219,8 +245,13 @@ fn a_folder_and_the_file_made_from_it_are_one_model() {
     assert_eq!(file, folder);
 }
 
-/// The checksum over bytes that somebody changed.
+/// Where the texts begin, after magic, version, length and identity.
+const HEAD: usize = 52;
+
+/// The length and the checksum over bytes that somebody changed.
 fn sealed(mut body: Vec<u8>) -> Vec<u8> {
+    let length = body.len() as u64;
+    body[12..20].copy_from_slice(&length.to_le_bytes());
     body.truncate(body.len() - 32);
     let sum = Sha256::digest(&body);
     body.extend(sum);
@@ -241,15 +272,24 @@ fn damaged_and_hostile_files_are_refused() {
         refuse(&damaged);
     }
     assert!(matches!(refuse(b"GGUF"), SessionFileError::Magic));
+    let (expected, found) = (file.len() as u64, file.len() - 100);
+    let truncated = refuse(&file[..found]);
+    assert!(
+        matches!(truncated, SessionFileError::Length { expected: e, found: f } if (e, f) == (expected, found))
+    );
+    assert!(matches!(refuse(&[&file[..], b"\n"].concat()), SessionFileError::Length { .. }));
+    let mut damaged = file.clone();
+    damaged[expected as usize / 2] ^= 4;
+    assert!(matches!(refuse(&damaged), SessionFileError::Checksum));
     let changed = |at: usize, with: &[u8]| {
         let mut changed = file.clone();
         changed[at..at + with.len()].copy_from_slice(with);
         sealed(changed)
     };
     assert!(matches!(refuse(&changed(8, &[2])), SessionFileError::Version { found: 2 }));
-    // The texts begin at 44; a length that no file holds allocates nothing.
-    assert!(matches!(refuse(&changed(44, &[255; 4])), SessionFileError::Short { .. }));
-    let count = 44 + texts(&file);
+    // A length that no file holds allocates nothing.
+    assert!(matches!(refuse(&changed(HEAD, &[255; 4])), SessionFileError::Short { .. }));
+    let count = HEAD + texts(&file);
     assert!(matches!(refuse(&changed(count, &[255; 4])), SessionFileError::Short { .. }));
     assert!(matches!(refuse(&changed(count + 8, &[255; 4])), SessionFileError::Token { position: 1, .. }));
     let blocks = count + 4 + 70 * 4;
@@ -267,9 +307,9 @@ fn damaged_and_hostile_files_are_refused() {
 
 /// Bytes of the four texts with their lengths.
 fn texts(file: &[u8]) -> usize {
-    let mut at = 44;
+    let mut at = HEAD;
     for _ in 0..4 {
         at += 4 + u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
     }
-    at - 44
+    at - HEAD
 }

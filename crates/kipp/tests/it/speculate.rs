@@ -138,8 +138,21 @@ fn h29_a_draft_model_with_another_tokenizer_is_refused() {
     let rows = artifact.spec().vocab_size;
     let larger = byte_tokenizer(rows + 1, "~~", &[]);
     assert_eq!(new(&larger, &larger), Some(DraftModelError::TooFewRows { rows, tokens: rows + 1 }));
-    let no_room = cpu(&artifact, ModelOptions { kv_blocks: 0, ..options(64, 16) });
-    assert_eq!(DraftModel::new(no_room, 64, &a, &a).err(), Some(DraftModelError::NoRoom));
+}
+
+#[test]
+fn a_draft_model_whose_pool_cannot_hold_one_sequence_is_refused() {
+    let (artifact, tokenizer) = tiny();
+    let new = |kv_blocks, context_tokens| {
+        let model = cpu(&artifact, ModelOptions { kv_blocks, ..options(64, 16) });
+        DraftModel::new(model, context_tokens, &tokenizer, &tokenizer).err()
+    };
+    let (blocks, needed, context_tokens) = (2, 3, 65);
+    let too_few = DraftModelError::TooFewBlocks { blocks, needed, context_tokens };
+    assert_eq!(new(blocks, context_tokens), Some(too_few));
+    assert_eq!((new(3, 65), new(0, 0)), (None, None));
+    // More than its own positions it never needs.
+    assert_eq!(new(64, 1 << 20), None);
 }
 
 /// Decodes with drafts: the tokens, the steps, and the drafted and accepted tokens.
