@@ -58,14 +58,14 @@ impl engine::Sink for Events {
     }
 }
 
-/// Completes a request of one choice. Writing the text does not hold the engine up. Ctrl-C raises `interrupt`, which is
-/// the model's, so that a long step ends early too.
+/// Completes a request of one choice, and hands the engine back. Writing the text does not hold the engine up. Ctrl-C
+/// raises `interrupt`, which is the model's, so that a long step ends early too.
 pub(crate) fn generate(
     engine: Engine,
     interrupt: &Interrupt,
     request: Request,
     sink: Sink<'_>,
-) -> anyhow::Result<Completion> {
+) -> anyhow::Result<(Completion, Engine)> {
     let handle = EngineHandle::start(engine).context("a thread for the engine")?;
     let (sender, events) = mpsc::channel();
     let id = handle.submit(request, Box::new(Events(sender)))?;
@@ -96,7 +96,9 @@ pub(crate) fn generate(
             Ok(Event::Finished { reason, text: rest, stats, .. }) => {
                 emit(&mut text, &rest)?;
                 let finish_reason = FinishReason::from(reason);
-                return Ok(Completion { tokens, text, finish_reason, measured: Measured::from(stats) });
+                let completion = Completion { tokens, text, finish_reason, measured: Measured::from(stats) };
+                let engine = handle.close().context("the engine's thread did not survive")?;
+                return Ok((completion, engine));
             }
             Ok(Event::Failed(failure)) => return Err(failure.into()),
             Err(RecvTimeoutError::Disconnected) => bail!("the engine ended without an answer"),
@@ -120,8 +122,11 @@ impl From<RequestStats> for Measured {
             // Interrupted, it evaluated less than the prompt.
             prefill_tokens: stats.evaluated_tokens,
             prefill: stats.prefill,
-            decode_steps: stats.completion_tokens.saturating_sub(1),
+            cached_tokens: stats.cached_tokens,
+            decode_tokens: stats.completion_tokens.saturating_sub(1),
             decode: stats.decode,
+            drafted_tokens: stats.drafted_tokens,
+            accepted_tokens: stats.accepted_tokens,
         }
     }
 }
@@ -222,7 +227,7 @@ mod tests {
             Ok(())
         });
         let evaluated = evaluated.lock().unwrap().clone();
-        (completion.unwrap(), streamed, evaluated)
+        (completion.unwrap().0, streamed, evaluated)
     }
 
     #[test]
@@ -238,7 +243,7 @@ mod tests {
         // The last token needs no evaluation.
         assert_eq!(evaluated, [&PROMPT[..], &script[..script.len() - 1]].concat());
         assert_eq!(completion.measured.prefill_tokens, 4);
-        assert_eq!(completion.measured.decode_steps, script.len() - 1);
+        assert_eq!(completion.measured.decode_tokens, script.len() - 1);
     }
 
     #[test]

@@ -21,7 +21,9 @@ mod progress;
 mod prompt;
 mod report;
 mod run;
+mod saved;
 mod show;
+mod speculation;
 mod timings;
 mod tokenize;
 mod verify;
@@ -134,6 +136,10 @@ mod tests {
                 let expected = match (command.get_name(), long) {
                     // `logits --ids` names a file; a variable must mean one thing.
                     ("perplexity", "ids") => "KIPP_PERPLEXITY_IDS".to_owned(),
+                    // `bench --session` is a name, not a file.
+                    ("run", "session") if !command.get_arguments().any(|arg| arg.get_id() == "record") => {
+                        "KIPP_RUN_SESSION".to_owned()
+                    }
                     _ => format!("KIPP_{}", long.to_uppercase().replace('-', "_")),
                 };
                 let found = flag.get_env().map(|name| name.to_string_lossy().into_owned());

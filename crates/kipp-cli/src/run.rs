@@ -19,6 +19,8 @@ use crate::generate::{Completion, FinishReason, generate};
 use crate::load::{BackendReport, Loaded, Loading, ModelReport};
 use crate::outcome::{Outcome, UsageError};
 use crate::prompt::{self, SingleTurn};
+use crate::saved::{Restored, SessionArgs};
+use crate::speculation::{Drafters, SpecArgs, SpecKind, Target};
 use crate::timings::Timings;
 use crate::{input, interrupt, load, open, report};
 
@@ -52,6 +54,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
+    speculation: SpecArgs,
+    #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
     backend: BackendArgs,
@@ -76,19 +82,23 @@ struct RunReport<'a> {
 /// Completes the prompt.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     let stops = args.sampling.stops()?;
+    let drafting = args.speculation.choice(SpecKind::Off)?;
     let text = input::text_or_stdin(args.prompt.clone(), "the prompt")?;
-    if text.is_empty() {
+    if text.is_empty() && !args.session.goes_on() {
         return Err(UsageError::new("PROMPT", "must not be empty").into());
     }
     let started = Instant::now();
+    let restored = args.session.open(args.chat)?;
     let artifact = open::artifact(&args.model.model)?;
     let spec = load::spec(&artifact, &args.context.attention)?;
+    let saving = args.session.create(&artifact, &spec)?;
     // Asked before the weights take their share of the free memory.
     let context = load::context_limit(&artifact, &spec, &args.context)?;
     context.tell();
     let loading = Loading::start(&artifact, &spec, &args.backend);
     let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
-    let prompt = prompt_ids(&args, &artifact, &tokenizer, text)?;
+    let before = restored.as_ref().map_or(&[][..], Restored::tokens);
+    let prompt = [before, &prompt_ids(&args, &artifact, &tokenizer, text)?].concat();
     let max_tokens = room(prompt.len(), context.tokens, &args)?;
     let params = sampling_params(&args, &artifact)?;
     let kv = args.context.attention.kv;
@@ -97,6 +107,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     options.kv_blocks = args.pool.blocks(&spec, kv, context_tokens)?;
     let Loaded { mut forward, .. } =
         loading.with_room(&args.backend, options).map_err(|error| args.pool.explain(error))?;
+    let pool = restored.map(|restored| restored.pool(&mut *forward, &artifact, &spec)).transpose()?;
+    let target = Target { tokenizer: &tokenizer, options, context_tokens };
+    let drafters = Drafters::open(&args.speculation, &drafting, &args.backend, target)?;
     let load_time = started.elapsed();
 
     let backend = BackendReport::new(&*forward);
@@ -104,24 +117,29 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         step_tokens: args.step.step_tokens,
         end_tokens: artifact.stop_tokens().to_vec(),
         tokenizer: Some(tokenizer),
+        pool,
         ..EngineOptions::new(context_tokens)
     };
     let interrupt = Interrupt::default();
     forward.set_interrupt(interrupt.clone());
     let engine = Engine::open(forward, Box::new(SystemClock::default()), options)?;
     let prompt_tokens = prompt.len();
-    let seed = seed(&args, &params, &prompt);
     let request = Request {
+        seed: seed(&args, &params, &prompt),
         sampling: params,
-        seed,
         ignore_eos: args.ignore_eos,
         stops,
-        ..Request::new(prompt, max_tokens)
+        speculation: drafters.as_ref().map(Drafters::where_paying),
+        ..Request::new(prompt.clone(), max_tokens)
     };
     let graceful = interrupt::graceful();
     let sink: &mut dyn FnMut(&str) -> anyhow::Result<()> =
         if args.json.json { &mut |_| Ok(()) } else { &mut |text| report::text(text) };
-    let completion = generate(engine, &interrupt, request, sink)?;
+    let (completion, engine) = generate(engine, &interrupt, request, sink)?;
+    drafters.iter().for_each(tell_failure);
+    if let Some(saving) = saving {
+        saving.keep(engine, &[&prompt[..], &completion.tokens].concat())?;
+    }
 
     if args.json.json {
         report::json(&RunReport {
@@ -137,10 +155,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         end_text(&completion)?;
     }
     drop(graceful);
-    Ok(match completion.finish_reason {
-        FinishReason::Interrupted => Outcome::Interrupted,
-        FinishReason::Stop | FinishReason::Length => Outcome::Done,
-    })
+    Ok(completion.finish_reason.outcome())
 }
 
 fn prompt_ids(
@@ -208,6 +223,22 @@ fn seed(args: &RunArgs, params: &SamplingParams, prompt: &[TokenId]) -> u64 {
             report::note(&format!("seed: {seed}"));
             seed
         }
+    }
+}
+
+impl FinishReason {
+    fn outcome(self) -> Outcome {
+        match self {
+            FinishReason::Interrupted => Outcome::Interrupted,
+            FinishReason::Stop | FinishReason::Length => Outcome::Done,
+        }
+    }
+}
+
+/// The completion is the same without drafts, and whoever waits for it should know why it took longer.
+fn tell_failure(drafters: &Drafters) {
+    if let Some(failure) = drafters.failure() {
+        report::note(&format!("note: the draft model failed, and nothing was drafted since: {failure}"));
     }
 }
 

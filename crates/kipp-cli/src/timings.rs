@@ -12,10 +12,16 @@ pub(crate) struct Measured {
     pub(crate) prefill_tokens: usize,
     /// From the first prompt token's evaluation to the first generated token.
     pub(crate) prefill: Duration,
-    /// Steps of one token after the first.
-    pub(crate) decode_steps: usize,
+    /// Tokens of the prompt that the KV cache had.
+    pub(crate) cached_tokens: usize,
+    /// Tokens after the first.
+    pub(crate) decode_tokens: usize,
     /// All of them together, writing the text not counted.
     pub(crate) decode: Duration,
+    /// Tokens that were proposed ahead of the model, where somebody does that.
+    pub(crate) drafted_tokens: usize,
+    /// Of those, the ones that became part of the completion.
+    pub(crate) accepted_tokens: usize,
 }
 
 /// As reports give it. A rate of nothing is absent.
@@ -26,6 +32,9 @@ pub(crate) struct Timings {
     prefill_tok_s: Option<f64>,
     decode_ms: f64,
     decode_tok_s: Option<f64>,
+    cached_tokens: usize,
+    drafted_tokens: usize,
+    accepted_tokens: usize,
 }
 
 impl Timings {
@@ -35,7 +44,10 @@ impl Timings {
             prefill_ms: ms(measured.prefill),
             prefill_tok_s: rate(measured.prefill_tokens, measured.prefill),
             decode_ms: ms(measured.decode),
-            decode_tok_s: rate(measured.decode_steps, measured.decode),
+            decode_tok_s: rate(measured.decode_tokens, measured.decode),
+            cached_tokens: measured.cached_tokens,
+            drafted_tokens: measured.drafted_tokens,
+            accepted_tokens: measured.accepted_tokens,
         }
     }
 }
@@ -47,8 +59,15 @@ impl Measured {
             Some(rate) => format!("{name} {tokens} tokens in {:.1} ms ({rate:.1} tok/s)", ms(time)),
             None => format!("{name} {tokens} tokens"),
         };
-        let prefill = part("prefill", self.prefill_tokens, self.prefill);
-        format!("{prefill}, {}", part("decode", self.decode_steps, self.decode))
+        let mut line = part("prefill", self.prefill_tokens, self.prefill);
+        if self.cached_tokens > 0 {
+            line += &format!(", {} more cached", self.cached_tokens);
+        }
+        line += &format!(", {}", part("decode", self.decode_tokens, self.decode));
+        if self.drafted_tokens > 0 {
+            line += &format!(", {} of {} drafted tokens accepted", self.accepted_tokens, self.drafted_tokens);
+        }
+        line
     }
 }
 
@@ -69,8 +88,9 @@ mod tests {
         let measured = Measured {
             prefill_tokens: 100,
             prefill: Duration::from_secs(2),
-            decode_steps: 10, // 11 tokens
+            decode_tokens: 10, // 11 tokens
             decode: Duration::from_secs(1),
+            ..Measured::default()
         };
         let timings = Timings::new(Duration::from_secs(5), measured);
         assert_eq!(timings.prefill_tok_s, Some(50.0));
@@ -78,6 +98,10 @@ mod tests {
         assert_eq!((timings.load_ms, timings.prefill_ms, timings.decode_ms), (5000.0, 2000.0, 1000.0));
         let line = "prefill 100 tokens in 2000.0 ms (50.0 tok/s), decode 10 tokens in 1000.0 ms (10.0 tok/s)";
         assert_eq!(measured.line(), line);
+        let more = Measured { cached_tokens: 64, drafted_tokens: 9, accepted_tokens: 7, ..measured };
+        let line = more.line();
+        assert!(line.contains("(50.0 tok/s), 64 more cached, decode"), "{line}");
+        assert!(line.ends_with("(10.0 tok/s), 7 of 9 drafted tokens accepted"), "{line}");
     }
 
     #[test]

@@ -90,10 +90,15 @@ impl StepArgs {
 pub(crate) struct PoolArgs {
     /// MiB of keys and values [default: what one sequence needs]
     #[arg(long, value_name = "N", env = "KIPP_KV_MIB", value_parser = value::kv_mib, allow_hyphen_values = true)]
-    kv_mib: Option<usize>,
+    pub(crate) kv_mib: Option<usize>,
 }
 
 impl PoolArgs {
+    /// Blocks that the MiB hold, where some were named.
+    pub(crate) fn held_blocks(self, spec: &ModelSpec, kv: KvScheme) -> Option<usize> {
+        Some(self.kv_mib?.saturating_mul(1 << 20) / block_bytes(spec, kv))
+    }
+
     /// Blocks of the pool, which must hold one sequence of `context_tokens`.
     pub(crate) fn blocks(
         self,
@@ -102,12 +107,9 @@ impl PoolArgs {
         context_tokens: usize,
     ) -> Result<usize, UsageError> {
         let needed = context_tokens.div_ceil(BLOCK_TOKENS);
-        let Some(mib) = self.kv_mib else { return Ok(needed) };
-        let layout = KvLayout { scheme: kv, n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
-        let block_bytes = layout.block_bytes().saturating_mul(spec.n_layers).max(1);
-        let blocks = mib.saturating_mul(1 << 20) / block_bytes;
+        let (Some(mib), Some(blocks)) = (self.kv_mib, self.held_blocks(spec, kv)) else { return Ok(needed) };
         if blocks < needed {
-            let needed_mib = needed.saturating_mul(block_bytes).div_ceil(1 << 20);
+            let needed_mib = needed.saturating_mul(block_bytes(spec, kv)).div_ceil(1 << 20);
             let reason = format!(
                 "{mib} MiB hold {} tokens, but one sequence of {context_tokens} needs {needed_mib} MiB; with a smaller \
                  --max-tokens or --ctx it is shorter",
@@ -123,6 +125,12 @@ impl PoolArgs {
         let is_memory = matches!(error.downcast_ref(), Some(BackendError::Memory { .. }));
         if self.kv_mib.is_some() && is_memory { error.context("--kv-mib") } else { error }
     }
+}
+
+/// Bytes of a block of all layers.
+fn block_bytes(spec: &ModelSpec, kv: KvScheme) -> usize {
+    let layout = KvLayout { scheme: kv, n_kv_heads: spec.n_kv_heads, head_dim: spec.head_dim };
+    layout.block_bytes().saturating_mul(spec.n_layers).max(1)
 }
 
 /// What `--rope-scaling` takes.

@@ -43,7 +43,9 @@ fn the_json_document_has_exactly_the_keys_of_the_contract() {
     let expected = ["text", "tokens", "prompt_tokens", "finish_reason", "timings", "model", "backend"];
     assert_eq!(keys(&report), expected);
     let timings = ["load_ms", "prefill_ms", "prefill_tok_s", "decode_ms", "decode_tok_s"];
-    assert_eq!(keys(&report["timings"]), timings);
+    let counts = ["cached_tokens", "drafted_tokens", "accepted_tokens"];
+    assert_eq!(keys(&report["timings"]), [&timings[..], &counts].concat());
+    assert!(counts.iter().all(|key| report["timings"][key] == 0));
     assert!(timings.iter().all(|key| report["timings"][key].as_f64().unwrap() > 0.0));
     assert_eq!(keys(&report["model"]), ["id", "registered", "scheme"]);
     assert_eq!(report["model"]["id"], "kipp-tiny");
