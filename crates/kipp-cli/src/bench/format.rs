@@ -4,6 +4,7 @@ use anyhow::Context;
 use kipp::artifact::Artifact;
 
 use super::schedule::CaseResult;
+use super::single::SingleBackend;
 use super::work::{Bound, Work, bound};
 
 /// One JSON document.
@@ -35,6 +36,11 @@ pub(crate) fn table(artifact: &Artifact, results: &[CaseResult], work: &Work) ->
         ]);
     }
     let backend = results.first().and_then(|result| result.runs.first()).map(|run| &run.run.backend);
+    format!("{}\n\n{}", title(artifact, backend), markdown(&rows))
+}
+
+/// The model and what evaluated it, as a line.
+pub(crate) fn title(artifact: &Artifact, backend: Option<&SingleBackend>) -> String {
     let on = backend.map_or_else(String::new, |backend| {
         let threads = if backend.threads == 1 { "thread" } else { "threads" };
         format!(
@@ -42,7 +48,7 @@ pub(crate) fn table(artifact: &Artifact, results: &[CaseResult], work: &Work) ->
             backend.name, backend.kernels, backend.activations, backend.kv, backend.threads
         )
     });
-    format!("{}{on}\n\n{}", model_line(artifact), markdown(&rows))
+    format!("{}{on}", model_line(artifact))
 }
 
 fn loop_name<'a>(result: &'a CaseResult, work: &Work) -> &'a str {
@@ -75,10 +81,13 @@ pub(crate) fn llama_bench(artifact: &Artifact, results: &[CaseResult]) -> String
 }
 
 /// The first row is the header; the first column is text, the others numbers.
-pub(crate) fn markdown<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(3);
+pub(crate) fn markdown<R: AsRef<[String]>>(rows: &[R]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(3)
+    };
     let mut out = String::new();
-    for (index, row) in rows.iter().enumerate() {
+    for (index, row) in rows.iter().map(AsRef::as_ref).enumerate() {
         for (column, cell) in row.iter().enumerate() {
             let width = width(column);
             // A bar from a file name must not begin a column.
@@ -87,7 +96,7 @@ pub(crate) fn markdown<const N: usize>(rows: &[[String; N]]) -> String {
         }
         out += "|\n";
         if index == 0 {
-            for column in 0..N {
+            for column in 0..row.len() {
                 let dashes = "-".repeat(width(column));
                 out += &if column == 0 { format!("| {dashes} ") } else { format!("| {dashes}:") };
             }

@@ -2,9 +2,10 @@
 //!
 //! `cases` names what is measured, `sequences` evaluates it, `single` is one run in a process of its own, `schedule` starts
 //! those processes in turn, `limits` probes the machine between them, `format` prints, and `record` keeps what counts.
-//! `kernels` measures parts of the forward pass alone.
+//! `kernels` measures parts of the forward pass alone, `engine` what only an engine does: prefixes, drafts, many requests.
 
 mod cases;
+mod engine;
 mod format;
 mod kernels;
 mod limits;
@@ -33,6 +34,17 @@ pub(crate) enum BenchCommand {
     Run(Box<run::RunArgs>),
     /// Measure products and attention alone, in every kernel class, beside the machine's limits
     Kernels(Box<kernels::KernelsArgs>),
+    /// Measure the time to the first token of a long prompt: from nothing, and once the KV cache knows it
+    Prefix(Box<engine::PrefixArgs>),
+    /// Measure what drafts bring: beside plain decoding, checked always, and only where they pay
+    Spec(Box<engine::SpecBenchArgs>),
+    /// Measure prefill and the pauses of answers beside it, for several lengths of a step
+    Steps(Box<engine::StepsArgs>),
+    /// Measure requests that are answered together, beside one alone
+    Parallel(Box<engine::ParallelArgs>),
+    /// One run of one of those above; prints its JSON
+    #[command(hide = true, subcommand)]
+    Once(engine::OnceCommand),
     /// One run of one case, for `kipp bench run`; prints its JSON
     #[command(hide = true)]
     Single(Box<single::SingleArgs>),
@@ -43,6 +55,11 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
     match command {
         BenchCommand::Run(args) => run::run(&args),
         BenchCommand::Kernels(args) => kernels::run(&args),
+        BenchCommand::Prefix(args) => engine::run(&*args),
+        BenchCommand::Spec(args) => engine::run(&*args),
+        BenchCommand::Steps(args) => engine::run(&*args),
+        BenchCommand::Parallel(args) => engine::run(&*args),
+        BenchCommand::Once(command) => engine::once(command),
         BenchCommand::Single(args) => single::run(&args),
     }
 }

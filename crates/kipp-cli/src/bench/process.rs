@@ -6,6 +6,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use serde::de::DeserializeOwned;
 
 use super::cases::Case;
 use super::single::SingleRun;
@@ -13,9 +14,18 @@ use crate::interrupt;
 
 /// Runs one case once.
 pub(crate) fn single(case: Case) -> anyhow::Result<SingleRun> {
+    again(&case.to_string(), arguments(case, std::env::args_os()))
+}
+
+/// Runs the command that this process is once, as `kipp bench once ...`.
+pub(crate) fn once<R: DeserializeOwned>(what: &str) -> anyhow::Result<R> {
+    again(what, once_arguments(std::env::args_os()))
+}
+
+fn again<R: DeserializeOwned>(what: &str, arguments: Vec<OsString>) -> anyhow::Result<R> {
     let program = std::env::current_exe().context("where is this program?")?;
     let mut run = Command::new(&program)
-        .args(arguments(case, std::env::args_os()))
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -25,16 +35,16 @@ pub(crate) fn single(case: Case) -> anyhow::Result<SingleRun> {
     let output = run.wait_with_output().with_context(|| program.display().to_string())?;
     drop(held_open);
     if !output.status.success() {
-        bail!("{case}: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+        bail!("{what}: {}", String::from_utf8_lossy(&output.stderr).trim_end());
     }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("{case}: what the run printed"))
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{what}: what the run printed"))
 }
 
 /// `kipp bench run ...` as the command of one run. Flags are repeated as they were given, so that none can be forgotten;
 /// variables are inherited.
 fn arguments(case: Case, own: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let case = format!("--case={case}").into();
-    let single = ["bench".into(), "single".into(), case, "--end-with-stdin".into()];
+    let single = ["bench".into(), "single".into(), case];
     single.into_iter().chain(own.skip(3)).collect()
 }
 
@@ -50,6 +60,11 @@ pub(crate) fn end_with_stdin() -> std::io::Result<()> {
     Ok(())
 }
 
+/// `kipp bench NAME ...` as the command of one run.
+fn once_arguments(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    ["bench".into(), "once".into()].into_iter().chain(own.skip(2)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,8 +73,10 @@ mod tests {
     fn flags_are_repeated_as_they_were_given() {
         let own = ["kipp", "bench", "run", "a.gguf", "--threads", "2"].map(OsString::from);
         let case = Case::Decode { tokens: 64, depth: 4096, sequences: 1 };
-        let expected =
-            ["bench", "single", "--case=tg64 @ d4096", "--end-with-stdin", "a.gguf", "--threads", "2"];
+        let expected = ["bench", "single", "--case=tg64 @ d4096", "a.gguf", "--threads", "2"];
         assert_eq!(arguments(case, own.into_iter()), expected.map(OsString::from));
+        let own = ["kipp", "bench", "prefix", "a.gguf", "-p", "9"].map(OsString::from);
+        let expected = ["bench", "once", "prefix", "a.gguf", "-p", "9"];
+        assert_eq!(once_arguments(own.into_iter()), expected.map(OsString::from));
     }
 }

@@ -134,12 +134,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     if let Some(refused) = recorder.as_ref().and_then(|recorder| recorder.refuses(Some(args.runs))) {
         return Ok(refused);
     }
-    let kernels = kernels(&args.backend)?;
-    let peak_loop = peak_loop(&args.backend, kernels, artifact.scheme());
-    let work = Work::new(&artifact, args.attention.kv, peak_loop);
-    let threads = args.backend.threads.unwrap_or_else(default_threads);
+    let (work, prober) = work_and_prober(&artifact, &args.attention, &args.backend)?;
     let schedule = Schedule {
-        prober: &Prober::new(kernels, threads, work.step_bytes() as u64)?,
+        prober: &prober,
         work: &work,
         protocol: args.protocol(),
         runs: args.runs,
@@ -161,14 +158,7 @@ fn record(
     recorder: &Recorder<'_>,
     results: &[CaseResult],
 ) -> Result<Outcome> {
-    let fingerprint = match args.backend.backend {
-        BackendName::Oracle => None,
-        _ => {
-            let spec = load::spec(artifact, &args.attention)?;
-            let options = load::cpu_options(&args.backend)?;
-            Some(Fingerprint::measure(artifact, &spec, options, args.attention.kv)?)
-        }
-    };
+    let fingerprint = fingerprint(artifact, &args.attention, &args.backend)?;
     let mut outcome = Outcome::Done;
     for result in results {
         let written = recorder.write(Measurement {
@@ -188,16 +178,38 @@ fn record(
     Ok(outcome)
 }
 
+/// Of what the runs computed with; the oracle has none.
+pub(super) fn fingerprint(
+    artifact: &Artifact,
+    attention: &AttentionArgs,
+    backend: &BackendArgs,
+) -> Result<Option<Fingerprint>> {
+    if backend.backend == BackendName::Oracle {
+        return Ok(None);
+    }
+    let spec = load::spec(artifact, attention)?;
+    let options = load::cpu_options(backend)?;
+    Fingerprint::measure(artifact, &spec, options, attention.kv).map(Some)
+}
+
+/// What a step costs, and probes with the kernels and threads that the runs will have.
+pub(super) fn work_and_prober(
+    artifact: &Artifact,
+    attention: &AttentionArgs,
+    backend: &BackendArgs,
+) -> Result<(Work, Prober)> {
+    let class = load::cpu_options(backend)?.class.unwrap_or_else(KernelClass::best);
+    let kernels = select(class).with_context(|| format!("{} cannot run here", class.name()))?;
+    let work = Work::new(artifact, attention.kv, peak_loop(backend, kernels, artifact.scheme()));
+    let threads = backend.threads.unwrap_or_else(default_threads);
+    let prober = Prober::new(kernels, threads, work.step_bytes() as u64)?;
+    Ok((work, prober))
+}
+
 /// What the products of most weights are made of. The oracle's are plain loops over f32.
 fn peak_loop(flags: &BackendArgs, kernels: &dyn Kernels, scheme: Scheme) -> PeakLoop {
     match flags.backend {
         BackendName::Oracle => PeakLoop::F32Fma,
         _ => PeakLoop::of(kernels.coding(scheme, flags.activations.unwrap_or(Activations::S8))),
     }
-}
-
-/// The kernels of the runs' products; probes are made with them too.
-fn kernels(flags: &BackendArgs) -> Result<&'static dyn Kernels> {
-    let class = load::cpu_options(flags)?.class.unwrap_or_else(KernelClass::best);
-    select(class).with_context(|| format!("{} cannot run here", class.name()))
 }

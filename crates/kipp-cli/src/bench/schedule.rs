@@ -18,7 +18,7 @@ use super::work::{Bound, Work, bound};
 use crate::report;
 
 /// Runs that may be repeated for their state; then the machine is too restless.
-const MOST_REPEATS: usize = 30;
+pub(super) const MOST_REPEATS: usize = 30;
 
 /// What happens before the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +34,14 @@ const COOL_DOWN: Duration = Duration::from_secs(2);
 const WARM_UP: Duration = Duration::from_secs(120);
 
 impl Protocol {
+    /// What happens before the first run.
+    pub(crate) fn begin(protocol: Option<Protocol>, prober: &Prober) {
+        if protocol == Some(Protocol::Sustained) {
+            report::note(&format!("load for {} seconds", WARM_UP.as_secs()));
+            prober.load(WARM_UP);
+        }
+    }
+
     /// For a record.
     pub(crate) fn describe(protocol: Option<Protocol>) -> Value {
         match protocol {
@@ -69,11 +77,11 @@ pub(crate) struct CaseResult {
 
 /// A run between its probes.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct MeasuredRun {
+pub(crate) struct MeasuredRun<R = SingleRun> {
     /// In another state of the machine than most.
     pub(crate) foreign: bool,
     #[serde(flatten)]
-    pub(crate) run: SingleRun,
+    pub(crate) run: R,
     pub(crate) before: Limits,
     pub(crate) after: Limits,
     /// Milliseconds that a hypervisor took from this machine's CPUs meanwhile.
@@ -94,10 +102,7 @@ pub(crate) struct Schedule<'a> {
 impl Schedule<'_> {
     /// All runs of all cases.
     pub(crate) fn measure(&self, cases: &[Case]) -> Result<Vec<CaseResult>> {
-        if self.protocol == Some(Protocol::Sustained) {
-            report::note(&format!("load for {} seconds", WARM_UP.as_secs()));
-            self.prober.load(WARM_UP);
-        }
+        Protocol::begin(self.protocol, self.prober);
         let mut runs: Vec<Vec<MeasuredRun>> = vec![Vec::new(); cases.len()];
         let mut before = self.prober.probe();
         for turn in 1..=self.runs {
@@ -124,28 +129,38 @@ impl Schedule<'_> {
 
     /// One run. `before` is the last probe, and the one after this run when it is done.
     fn run(&self, case: Case, before: &mut Limits) -> Result<MeasuredRun> {
-        if self.protocol == Some(Protocol::CoolStart) {
-            std::thread::sleep(COOL_DOWN);
-            *before = self.prober.probe();
-        }
-        let stolen_before = stolen_ms();
-        let run = process::single(case)?;
-        let stolen_ms = stolen_ms().zip(stolen_before).map(|(after, before)| after.saturating_sub(before));
-        let after = self.prober.probe();
-        let before = std::mem::replace(before, after.clone());
-        Ok(MeasuredRun { foreign: false, run, before, after, stolen_ms })
+        between_probes(self.prober, self.protocol, before, || process::single(case))
     }
+}
+
+/// One run of anything. `before` is the last probe, and the one after this run when it is done.
+pub(super) fn between_probes<R>(
+    prober: &Prober,
+    protocol: Option<Protocol>,
+    before: &mut Limits,
+    run: impl FnOnce() -> Result<R>,
+) -> Result<MeasuredRun<R>> {
+    if protocol == Some(Protocol::CoolStart) {
+        std::thread::sleep(COOL_DOWN);
+        *before = prober.probe();
+    }
+    let stolen_before = stolen_ms();
+    let run = run()?;
+    let stolen_ms = stolen_ms().zip(stolen_before).map(|(after, before)| after.saturating_sub(before));
+    let after = prober.probe();
+    let before = std::mem::replace(before, after.clone());
+    Ok(MeasuredRun { foreign: false, run, before, after, stolen_ms })
 }
 
 fn limits(case: Case, runs: &[MeasuredRun], work: &Work) -> Vec<f64> {
     runs.iter().map(|run| run.limit(case, work)).collect()
 }
 
-fn count_native(runs: &[MeasuredRun]) -> usize {
+pub(super) fn count_native<R>(runs: &[MeasuredRun<R>]) -> usize {
     runs.iter().filter(|run| !run.foreign).count()
 }
 
-fn mark_foreign(limits: &[f64], runs: &mut [MeasuredRun]) {
+pub(super) fn mark_foreign<R>(limits: &[f64], runs: &mut [MeasuredRun<R>]) {
     for (run, foreign) in runs.iter_mut().zip(foreign(limits)) {
         run.foreign = foreign;
     }
@@ -196,10 +211,16 @@ impl CaseResult {
 }
 
 impl MeasuredRun {
-    /// The limit that binds the case, as it was beside this run: the mean of before and after. Prefill is held against
-    /// the loop, decode against the bare read.
+    /// The limit that binds the case: prefill is held against the loop, decode against the bare read.
     fn limit(&self, case: Case, work: &Work) -> f64 {
-        let of = |limits: &Limits| match bound(case) {
+        self.beside(bound(case), work)
+    }
+}
+
+impl<R> MeasuredRun<R> {
+    /// The limit as it was beside this run: the mean of before and after.
+    pub(super) fn beside(&self, bound: Bound, work: &Work) -> f64 {
+        let of = |limits: &Limits| match bound {
             Bound::Memory => limits.read_gb_s,
             Bound::Compute => work.peak(limits).map_or(f64::NAN, |peak| peak.gop_s),
         };

@@ -26,9 +26,6 @@ pub(crate) struct SingleArgs {
     /// Which case, by its name
     #[arg(long)]
     case: Case,
-    /// End when standard input does: with the process that holds it open
-    #[arg(long)]
-    end_with_stdin: bool,
     /// Those of `kipp bench run`; what chooses cases and output is not looked at
     #[command(flatten)]
     run: RunArgs,
@@ -69,9 +66,7 @@ pub(crate) struct SingleBackend {
 /// Runs the case once.
 pub(crate) fn run(args: &SingleArgs) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    if args.end_with_stdin {
-        process::end_with_stdin()?;
-    }
+    process::end_with_stdin()?;
     let (case, flags) = (args.case, &args.run);
     let artifact = open::artifact(&flags.model)?;
     let spec = load::spec(&artifact, &flags.attention)?;
@@ -80,7 +75,7 @@ pub(crate) fn run(args: &SingleArgs) -> anyhow::Result<Outcome> {
     let load_ms = ms(started);
 
     let forward = &mut *loaded.forward;
-    let backend = backend(forward);
+    let backend = SingleBackend::of(forward);
     let mut sequences = Sequences::new(forward, case.sequences(), case.positions() + WARM_UP_STEPS);
     let (first_answer_ms, steps_ms) = match case {
         Case::Prefill { tokens } => {
@@ -146,17 +141,20 @@ fn room(case: Case, flags: &RunArgs) -> ModelOptions {
     }
 }
 
-fn backend(forward: &dyn kipp::model::Forward) -> SingleBackend {
-    let BackendInfo { name, kernels, activations, threads, demoted } = forward.describe();
-    SingleBackend {
-        name: name.to_owned(),
-        kernels,
-        activations,
-        threads,
-        demoted,
-        kv: forward.kv_scheme().name().to_owned(),
-        kv_blocks: forward.kv_blocks(),
-        max_rows: forward.max_rows(),
+impl SingleBackend {
+    /// What this is.
+    pub(super) fn of(forward: &dyn kipp::model::Forward) -> SingleBackend {
+        let BackendInfo { name, kernels, activations, threads, demoted } = forward.describe();
+        SingleBackend {
+            name: name.to_owned(),
+            kernels,
+            activations,
+            threads,
+            demoted,
+            kv: forward.kv_scheme().name().to_owned(),
+            kv_blocks: forward.kv_blocks(),
+            max_rows: forward.max_rows(),
+        }
     }
 }
 
@@ -165,7 +163,7 @@ fn ms(since: Instant) -> f64 {
 }
 
 /// `VmHWM` of this process; only Linux tells.
-fn peak_resident_bytes() -> Option<u64> {
+pub(super) fn peak_resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

@@ -5,10 +5,13 @@
 mod bench;
 mod chat;
 mod convert;
+mod engine_bench;
 mod interrupt;
 mod numbers;
 mod run;
+mod saved;
 mod show;
+mod speculation;
 mod tokenize;
 mod usage;
 mod verify;

@@ -1,0 +1,111 @@
+//! `kipp bench prefix`: the time to the first token of a long prompt that nobody knows, and of the same one again.
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use kipp::engine::Request;
+use kipp::gates::gate_tokens;
+use kipp::kv::BLOCK_TOKENS;
+use kipp::model::{Forward, ModelOptions};
+use serde_json::{Value, json};
+
+use super::super::work::Bound;
+use super::requests::Requests;
+use super::result::{CaseRun, Column};
+use super::{EngineArgs, EngineBench, Judged, Subject};
+use crate::args::{self, StepArgs};
+use crate::outcome::UsageError;
+
+/// A conversation with a few documents in it.
+const PROMPT_TOKENS: usize = 6890;
+
+/// Flags of `kipp bench prefix`.
+#[derive(Args, Debug)]
+pub(crate) struct PrefixArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Tokens of the prompt [default: 6890, or the most that the context holds]
+    #[arg(short = 'p', long, value_name = "N", env = "KIPP_PREFILL", value_parser = args::bench_tokens)]
+    prefill: Option<usize>,
+    #[command(flatten)]
+    step: StepArgs,
+}
+
+impl PrefixArgs {
+    fn prompt_tokens(&self, subject: &Subject) -> Result<usize, UsageError> {
+        // One position for the token after it.
+        let most = subject.spec.context().saturating_sub(1);
+        match self.prefill {
+            None => Ok(PROMPT_TOKENS.min(most)),
+            Some(0) => Err(UsageError::new("--prefill", "0 leaves nothing to measure")),
+            Some(tokens) if tokens > most => {
+                let reason = format!("{tokens} and an answer do not fit the model's {} positions", most + 1);
+                Err(UsageError::new("--prefill", reason))
+            }
+            Some(tokens) => Ok(tokens),
+        }
+    }
+}
+
+impl EngineBench for PrefixArgs {
+    const WHAT: &'static str = "bench prefix";
+    const BOUND: Bound = Bound::Compute;
+    const COLUMNS: &'static [Column] = &[
+        Column { figure: "cold_ms", header: "cold ms", decimals: 1 },
+        Column { figure: "warm_ms", header: "warm ms", decimals: 1 },
+        Column { figure: "ratio", header: "cold / warm", decimals: 1 },
+        Column { figure: "adopted_tokens", header: "adopted", decimals: 0 },
+        Column { figure: "cold_tok_s", header: "cold tok/s", decimals: 1 },
+    ];
+    const JUDGED: Judged = Judged::Ratio("ratio");
+
+    fn args(&self) -> &EngineArgs {
+        &self.engine
+    }
+
+    fn room(&self, subject: &Subject) -> Result<ModelOptions> {
+        let tokens = self.prompt_tokens(subject)? + 1;
+        let max_rows = self.step.step_tokens.min(tokens);
+        let blocks = |tokens: usize| tokens.div_ceil(BLOCK_TOKENS);
+        // The warm-up's blocks stay known, and a block more keeps them from being evicted.
+        let kv_blocks = blocks(tokens) + blocks(max_rows) + 2;
+        Ok(ModelOptions { kv: self.engine.attention.kv, kv_blocks, max_rows })
+    }
+
+    fn measure(&self, subject: &Subject, forward: Box<dyn Forward>) -> Result<Vec<CaseRun>> {
+        let tokens = self.prompt_tokens(subject)?;
+        let max_rows = forward.max_rows();
+        let mut requests = Requests::open(forward, max_rows, tokens + 1)?;
+        let vocab_size = subject.spec.vocab_size;
+        requests.warm_up(vocab_size, max_rows)?;
+        let prompt = gate_tokens(vocab_size, tokens);
+        let cold = requests.answer(Request::new(prompt.clone(), 1))?;
+        let warm = requests.answer(Request::new(prompt, 1))?;
+        ensure!(cold.tokens == warm.tokens, "the known prefix changed the answer");
+        ensure!(cold.stats.cached_tokens == 0, "the prompt was known before it was sent");
+        let ms = |answer: &super::requests::Answer| {
+            (answer.stats.queue + answer.stats.prefill).as_secs_f64() * 1e3
+        };
+        let (cold_ms, warm_ms) = (ms(&cold), ms(&warm));
+        let figures = [
+            ("cold_ms", cold_ms),
+            ("warm_ms", warm_ms),
+            ("ratio", cold_ms / warm_ms),
+            ("adopted_tokens", warm.stats.cached_tokens as f64),
+            ("cold_tok_s", tokens as f64 / cold_ms * 1e3),
+        ];
+        Ok(vec![CaseRun::new(format!("prefix{tokens}"), &figures)])
+    }
+
+    fn settings(&self, subject: &Subject) -> Value {
+        json!({
+            "prompt_tokens": self.prompt_tokens(subject).ok(),
+            "generated_tokens": 1,
+            "step_tokens": self.step.step_tokens,
+            "ids": "kipp::gates::gate_tokens",
+            "sampling": "greedy",
+            "warm_up": "another prompt of one step, and two steps of decode, in the same process",
+            "time": "from the submission of a request to its first token",
+            "runs": self.engine.runs,
+        })
+    }
+}
