@@ -13,6 +13,7 @@ mod neon;
 mod peer;
 mod pool;
 mod smoke;
+mod soak;
 mod steps;
 mod tidy;
 mod versus;
@@ -49,6 +50,12 @@ const CI: &[Step] = &[
         shows: "the numbers are the same on an emulated Arm processor",
         run: neon::step,
         may_skip: &[neon::ALL_OF_IT, neon::RUNNING],
+    },
+    Step {
+        name: "soak",
+        shows: "an engine under load answers as alone and does not grow",
+        run: soak::step,
+        may_skip: &["memory"],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
 ];

@@ -1,8 +1,10 @@
 //! Which sequences have blocks: growth by one block, preemption of the youngest, admission of the oldest.
 
+use std::time::Instant;
+
 use super::drafting::Room;
 use super::sequence::{Held, Sequence};
-use super::{Engine, LOGIT_ROWS, Running, scheduler};
+use super::{Engine, LOGIT_ROWS, Role, Running, scheduler};
 use crate::kv::BLOCK_TOKENS;
 use crate::token::TokenId;
 
@@ -21,9 +23,10 @@ impl Engine {
     pub(super) fn grow(&mut self) {
         let mut index = 0;
         while index < self.running.len() {
-            let Running { sequence, held, decodes } = &mut self.running[index];
-            *decodes = sequence.decodes();
-            if !*decodes || held.reserve(sequence.tokens.len()).is_ok() {
+            let running = &mut self.running[index];
+            running.role = running.next_role();
+            let Running { sequence, held, role } = running;
+            if *role != Role::Decodes || held.reserve(sequence.tokens.len()).is_ok() {
                 index += 1;
             } else if let Some(youngest) = self.running.pop() {
                 self.preempt(youngest);
@@ -47,11 +50,12 @@ impl Engine {
     /// Lets drafters propose, as far as the step has rows and the pool blocks: a draft is not worth a preemption.
     pub(super) fn propose(&mut self) {
         let vocab_size = self.limits.vocab_size;
-        let rows = self.running.iter().filter(|running| running.decodes).count();
+        let rows = self.running.iter().filter(|running| running.role == Role::Decodes).count();
         let costs = self.costs.token_costs(rows);
         let limit = self.step_tokens.min(LOGIT_ROWS).saturating_sub(rows);
-        let drafts =
-            |running: &&mut Running| running.decodes && running.sequence.completion.drafting.is_some();
+        let drafts = |running: &&mut Running| {
+            running.role == Role::Decodes && running.sequence.completion.drafting.is_some()
+        };
         let mut drafting: Vec<&mut Running> = self.running.iter_mut().filter(drafts).collect();
         let wanted: Vec<usize> = drafting.iter().map(|running| running.sequence.room_for_drafts()).collect();
         let allotted = scheduler::allot_drafts(limit, &wanted);
@@ -84,9 +88,9 @@ impl Engine {
         }
     }
 
-    /// What is left of each sequence that does not decode, the oldest first.
+    /// What is left of each sequence that prefills, the oldest first.
     pub(super) fn left_of_prompts(&self) -> Vec<usize> {
-        let prompts = self.running.iter().filter(|running| !running.decodes);
+        let prompts = self.running.iter().filter(|running| running.role == Role::Prefills);
         prompts.map(|running| running.sequence.left_tokens()).collect()
     }
 
@@ -134,7 +138,7 @@ impl Engine {
             self.counts.prompt_tokens += sequence.prompt_tokens as u64;
             live.start(self.clock.now(), adopted);
         }
-        self.run(Running { sequence, held, decodes: false });
+        self.run(Running { sequence, held, role: Role::Prefills });
     }
 
     /// Puts a sequence among those that run, at the place of its age.
@@ -142,6 +146,17 @@ impl Engine {
         let id = running.sequence.id();
         let place = self.running.partition_point(|other| other.sequence.id() < id);
         self.running.insert(place, running);
+    }
+}
+
+impl Running {
+    fn next_role(&mut self) -> Role {
+        let sits_out = self.role == Role::SitsOut && !self.sequence.await_constraints(Instant::now());
+        match sits_out {
+            true => Role::SitsOut,
+            false if self.sequence.decodes() => Role::Decodes,
+            false => Role::Prefills,
+        }
     }
 }
 
@@ -157,7 +172,7 @@ fn adoptable(sequence: &Sequence, scores_prompt: bool) -> &[TokenId] {
 
 /// Tokens of `adoptable` that a running sequence is evaluating and will make findable, in whole blocks.
 fn will_publish(running: &Running, adoptable: &[TokenId]) -> usize {
-    if running.decodes || running.sequence.left_tokens() == 0 {
+    if running.role != Role::Prefills || running.sequence.left_tokens() == 0 {
         return 0;
     }
     let ours = adoptable.split_last().map_or(&[][..], |(_, before)| before);

@@ -2,12 +2,14 @@
 //! It knows no step, no block and no other choice, so that nothing of them can change an answer.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::drafting::Drafting;
 use super::event::{FinishReason, GeneratedToken, RequestFailure, TokenScore};
+use super::masking::{self, Masking};
 use super::request::{Request, Thinking};
 use super::stop::StopFilter;
-use crate::sampling::constraint::Constraint;
+use crate::sampling::constraint::MaskWorker;
 use crate::sampling::{AllowedTokens, Sampler, TokenLogProb, log_prob, top_logprobs};
 use crate::token::TokenId;
 use crate::tokenizer::{StreamDecoder, Tokenizer};
@@ -50,9 +52,7 @@ pub(super) struct Completion {
     sampler: Sampler,
     part: Part,
     text: Option<Text>,
-    constraint: Option<Constraint>,
-    /// The constraint's verdict on the next token, where it was computed ahead.
-    allowed: Option<Result<Vec<u32>, RequestFailure>>,
+    masking: Option<Masking>,
     pub(super) drafting: Option<Drafting>,
     /// Tokens so far.
     pub(super) n_tokens: usize,
@@ -94,8 +94,7 @@ impl Completion {
             sampler: sampler.with_valid_tokens(terms.valid_tokens),
             part,
             text: tokenizer.map(|t| Text { decoder: t.stream_decoder(true), filter: filter() }),
-            constraint: request.constraint.clone(),
-            allowed: None,
+            masking: request.constraint.clone().map(Masking::new),
             drafting: Drafting::new(request, choice),
             n_tokens: 0,
             stopped: false,
@@ -107,16 +106,28 @@ impl Completion {
         self.terms.max_tokens.saturating_sub(self.n_tokens)
     }
 
-    /// Whether the next token waits for a constraint.
-    pub(super) fn is_constrained(&self) -> bool {
-        self.constraint.is_some()
+    /// Asks the constraint, if there is one, about the next token and those after drafted ones.
+    pub(super) fn ask_constraint(&mut self, worker: &MaskWorker, draft: &[TokenId]) {
+        if let Some(masking) = &mut self.masking
+            && self.terms.max_tokens > 0
+        {
+            masking.ask(worker, draft);
+        }
     }
 
-    /// Asks the constraint about the next token ahead of time, for instance while the model runs.
-    pub(super) fn prepare(&mut self) {
-        if self.allowed.is_none() {
-            self.allowed = self.constraint.as_mut().map(allowed_words);
-        }
+    /// Waits for the constraint until `until` at most; false where its answer is still to come.
+    pub(super) fn await_constraint(&mut self, until: Instant) -> bool {
+        self.masking.as_mut().is_none_or(|masking| masking.look(until))
+    }
+
+    /// Whether the constraint's answer does not come.
+    pub(super) fn is_overdue(&mut self) -> bool {
+        self.masking.as_mut().is_some_and(Masking::is_overdue)
+    }
+
+    /// Whether a token can be chosen without asking the constraint again.
+    pub(super) fn can_choose(&self) -> bool {
+        self.masking.as_ref().is_none_or(Masking::is_known)
     }
 
     /// The token that follows, from its raw logits (`[vocab_size]`, changed in place). Nothing is part of the answer yet.
@@ -140,10 +151,12 @@ impl Completion {
     }
 
     fn sample(&mut self, logits: &mut [f32]) -> Result<TokenId, RequestFailure> {
-        self.prepare();
-        let allowed = self.allowed.take().transpose()?;
+        let allowed = match &self.masking {
+            Some(masking) => Some(masking.allowed()?.ok_or_else(masking::too_slow)?),
+            None => None,
+        };
         // Where a constraint leaves nothing but the end, the answer is complete, however short.
-        let ends_only = allowed.as_ref().is_some_and(|words| allows_only(words, &self.terms.ends));
+        let ends_only = allowed.is_some_and(|AllowedTokens(words)| allows_only(words, &self.terms.ends));
         if self.n_tokens < self.terms.min_tokens && !ends_only {
             for end in &self.terms.ends {
                 if let Some(logit) = logits.get_mut(*end as usize) {
@@ -151,7 +164,6 @@ impl Completion {
                 }
             }
         }
-        let allowed = allowed.as_deref().map(AllowedTokens);
         Ok(self.sampler.sample_allowed(logits, allowed)?.id)
     }
 
@@ -162,9 +174,8 @@ impl Completion {
             return Ok(Step::End);
         }
         self.sampler.accept(id);
-        if let Some(constraint) = &mut self.constraint {
-            self.allowed = None;
-            constraint.accept(id)?;
+        if let Some(masking) = &mut self.masking {
+            masking.accept(id);
         }
         self.n_tokens += 1;
         let content = self.advance(id);
@@ -226,11 +237,6 @@ pub(super) fn score(logits: &[f32], id: TokenId, top: usize, valid_tokens: usize
     let mut alternatives = if top > 0 { top_logprobs(logits, top) } else { Vec::new() };
     alternatives.retain(|entry| (entry.id as usize) < valid_tokens);
     TokenScore { token: TokenLogProb { id, log_prob: log_prob(logits, id) }, top: alternatives }
-}
-
-fn allowed_words(constraint: &mut Constraint) -> Result<Vec<u32>, RequestFailure> {
-    let AllowedTokens(words) = constraint.allowed()?;
-    Ok(words.to_vec())
 }
 
 /// Whether a mask allows none but these tokens.

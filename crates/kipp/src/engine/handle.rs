@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::Engine;
 use super::event::{Event, RequestFailure, RequestId, Sink};
 use super::request::{Limits, Request, RequestError};
 use super::stats::EngineStats;
-use super::{Engine, STACK_BYTES};
 
 /// Events of one request that may lie undelivered. Whoever is further behind has stopped reading, and is cancelled
 /// rather than waited for.
@@ -85,7 +85,7 @@ impl EngineHandle {
         let shared = Arc::new(Shared { mailbox: Mutex::new(mailbox), arrived: Condvar::new() });
         let (limits, max_waiting) = (engine.limits, engine.max_waiting);
         let of_thread = Arc::clone(&shared);
-        let named = std::thread::Builder::new().name("kipp-engine".to_owned()).stack_size(STACK_BYTES);
+        let named = std::thread::Builder::new().name("kipp-engine".to_owned());
         let thread = named.spawn(move || serve(engine, &of_thread))?;
         Ok(EngineHandle { shared, limits, max_waiting, thread: Some(thread) })
     }
@@ -157,7 +157,7 @@ impl Drop for EngineHandle {
 /// The life of the engine's thread; the engine is handed back at its end.
 fn serve(mut engine: Engine, shared: &Shared) -> Engine {
     loop {
-        let (submitted, cancelled, closing) = {
+        let (mut submitted, cancelled, closing) = {
             let mut mailbox = shared.mailbox();
             while !engine.has_work()
                 && mailbox.submitted.is_empty()
@@ -168,9 +168,10 @@ fn serve(mut engine: Engine, shared: &Shared) -> Engine {
             }
             (std::mem::take(&mut mailbox.submitted), std::mem::take(&mut mailbox.cancelled), mailbox.closing)
         };
-        // Steps catch their own panics; this is for those of a sink that is told of a cancellation.
+        // Steps catch their own panics; this is for those of a sink that is told of a cancellation, and of whoever makes
+        // a drafter.
         let turn = catch_unwind(AssertUnwindSafe(|| {
-            for (id, request, sink) in submitted {
+            while let Some((id, request, sink)) = submitted.pop_front() {
                 engine.submit_as(id, request, sink);
             }
             cancelled.into_iter().for_each(|id| engine.cancel(id));
@@ -182,6 +183,10 @@ fn serve(mut engine: Engine, shared: &Shared) -> Engine {
         }));
         if let Err(panic) = turn {
             engine.give_up(&*panic);
+            // Those that came with it are told, too.
+            for (id, request, sink) in submitted {
+                let _ = catch_unwind(AssertUnwindSafe(|| engine.submit_as(id, request, sink)));
+            }
         }
         let stats = engine.stats();
         let mut mailbox = shared.mailbox();

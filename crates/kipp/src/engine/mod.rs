@@ -5,7 +5,7 @@
 //! step:
 //!     every sequence that decodes gets the block that its next token needs; the youngest give theirs up     admission
 //!     drafters propose; the token budget is shared; waiting sequences are admitted             scheduler, admission
-//!     one batch is written, and run while constraints look at what may follow                                   step
+//!     one batch is written, and run while constraints look at what may follow                          step, masking
 //!     rows of logits become tokens; blocks of accepted tokens become findable; sinks are told                 settle
 //! ```
 //!
@@ -19,6 +19,7 @@ mod drafting;
 mod event;
 mod handle;
 mod live;
+mod masking;
 mod pace;
 mod request;
 mod scheduler;
@@ -51,15 +52,13 @@ use sequence::{Held, Sequence};
 use crate::batch::Outputs;
 use crate::kv::{BLOCK_TOKENS, KvPool};
 use crate::model::Forward;
+use crate::sampling::constraint::MaskWorker;
 use crate::speculate::StepCosts;
 use crate::token::TokenId;
 use crate::tokenizer::Tokenizer;
 
 /// Rows of logits a step at most: a row of Qwen3 takes 600 kB.
 const LOGIT_ROWS: usize = 256;
-
-/// Stack of a thread that follows grammars, whose regular expressions are trees: as much as a main thread has.
-const STACK_BYTES: usize = 8 << 20;
 
 /// How an engine is set up.
 #[derive(Clone, Debug)]
@@ -130,8 +129,18 @@ pub enum EngineError {
 struct Running {
     sequence: Sequence,
     held: Held,
-    /// It went into this step with one token left to evaluate.
-    decodes: bool,
+    role: Role,
+}
+
+/// What a running sequence has of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// A part of what is left of it is evaluated.
+    Prefills,
+    /// The one token left is evaluated, and what it drafted.
+    Decodes,
+    /// Nothing: what its constraint allows next is still being found.
+    SitsOut,
 }
 
 /// The engine.
@@ -151,6 +160,7 @@ pub struct Engine {
     /// The oldest first; those that were preempted among them.
     waiting: VecDeque<Sequence>,
     next_id: u64,
+    masks: MaskWorker,
     pace: Pace,
     /// What rows cost, for speculation that must pay.
     costs: StepCosts,
@@ -201,6 +211,7 @@ impl Engine {
             running: Vec::new(),
             waiting: VecDeque::new(),
             next_id: 0,
+            masks: MaskWorker::new(),
             pace: Pace::default(),
             costs: StepCosts::new(),
             outputs: Outputs::default(),
@@ -243,6 +254,8 @@ impl Engine {
         if !self.healthy {
             return live.fail(RequestFailure::Panicked("in an earlier step".to_owned()));
         }
+        // Before anything of the caller's is called that may panic: whoever is here is told.
+        self.live.insert(id, live);
         let completion = |choice| Completion::new(choice, &request, &terms, self.tokenizer.as_ref());
         let sequence = Sequence {
             request: id,
@@ -256,7 +269,6 @@ impl Engine {
             scores: Vec::new(),
         };
         self.waiting.push_back(sequence);
-        self.live.insert(id, live);
     }
 
     fn terms(&self, request: &Request) -> Terms {

@@ -1,10 +1,14 @@
 //! A sequence: the history of one choice, how much of it the KV cache holds, and what that still needs from a device.
 //! While it waits it has no table; losing the table loses nothing but time.
 
+use std::iter::once;
+use std::time::Instant;
+
 use super::completion::Completion;
 use super::drafting::Room;
 use super::event::{RequestId, TokenScore};
 use crate::kv::{BLOCK_TOKENS, BlockId, BlockTable, KvError};
+use crate::sampling::constraint::MaskWorker;
 use crate::token::TokenId;
 
 /// Which sequence: the older one is the smaller. Choices of a request are as old as the request, in their order.
@@ -78,6 +82,22 @@ impl Sequence {
     /// Tokens of the prompt that are not evaluated yet.
     pub(super) fn left_prompt_tokens(&self) -> usize {
         self.prompt_tokens.saturating_sub(self.computed_tokens)
+    }
+
+    /// Begins to find what its constraints allow next.
+    pub(super) fn ask_constraints(&mut self, worker: &MaskWorker) {
+        self.completion.ask_constraint(worker, &self.draft);
+        self.others.iter_mut().for_each(|other| other.ask_constraint(worker, &[]));
+    }
+
+    /// Waits for that until `until` at most; false where some of it is still to come.
+    pub(super) fn await_constraints(&mut self, until: Instant) -> bool {
+        once(&mut self.completion).chain(&mut self.others).all(|one| one.await_constraint(until))
+    }
+
+    /// Whether what a constraint allows next does not come.
+    pub(super) fn is_overdue(&mut self) -> bool {
+        once(&mut self.completion).chain(&mut self.others).any(Completion::is_overdue)
     }
 
     /// Most draft tokens that can still become part of the answer: the row after the last of them brings one more.

@@ -7,15 +7,16 @@
 use std::iter::once;
 use std::mem::take;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::completion::{Completion, Step, score};
 use super::event::{FinishReason, GeneratedToken, RequestFailure, RequestId, TokenScore};
 use super::live::Live;
 use super::sequence::{Held, Sequence};
-use super::{Engine, Running};
+use super::{Engine, Role, Running, masking};
 use crate::batch::Answer;
 use crate::sampling::TokenLogProb;
+use crate::sampling::constraint::MaskWorker;
 
 /// A sequence in a step.
 pub(super) struct Scheduled {
@@ -43,12 +44,13 @@ impl Engine {
     pub(super) fn settle(&mut self, scheduled: &[Scheduled]) {
         let mut answers = take(&mut self.outputs.answers).into_iter().peekable();
         let mut changes = Changes::default();
+        let until = Instant::now() + masking::PATIENCE;
         for one in scheduled {
             let mut mine = Vec::new();
             while let Some(answer) = answers.next_if(|(row, _)| *row < one.rows.end) {
                 mine.push(answer);
             }
-            if let Err(failure) = self.settle_one(one, mine, &mut changes) {
+            if let Err(failure) = self.settle_one(one, mine, until, &mut changes) {
                 changes.failed.push((one.request, failure));
             }
         }
@@ -81,13 +83,14 @@ impl Engine {
         &mut self,
         one: &Scheduled,
         answers: Vec<(usize, Answer)>,
+        until: Instant,
         changes: &mut Changes,
     ) -> Result<(), RequestFailure> {
         let now = self.clock.now();
         let valid_tokens = self.limits.valid_tokens;
         let running = &mut self.running[one.index];
         let Some(live) = self.live.get_mut(&one.request) else { return Ok(()) };
-        if !running.decodes {
+        if running.role == Role::Prefills {
             let rest = running.sequence.evaluated(one, answers, live, valid_tokens)?;
             if running.sequence.left_tokens() > 0 {
                 running.publish();
@@ -95,6 +98,10 @@ impl Engine {
             }
             // The last row was evaluated like the single row of a sequence that decodes.
             running.sequence.computed_tokens -= 1;
+            if running.is_late(until) {
+                running.publish();
+                return running.sit_out(&self.masks);
+            }
             if running.sequence.completion.n_tokens == 0 {
                 let begun = begin(one, running, live, rest, now)?;
                 self.counts.generated_tokens += begun.n_tokens;
@@ -102,6 +109,9 @@ impl Engine {
                 return Ok(());
             }
             return self.continue_one(one, rest, now, changes);
+        }
+        if running.is_late(until) {
+            return running.sit_out(&self.masks);
         }
         self.continue_one(one, answers, now, changes)
     }
@@ -119,7 +129,7 @@ impl Engine {
         let drafted = running.sequence.draft.len();
         let asked = one.rows.end - 1 - drafted..one.rows.end;
         let progress = go_on(&mut running.sequence, logits_of(asked, answers)?)?;
-        if running.decodes {
+        if running.role == Role::Decodes {
             running.sequence.completion.note_draft(drafted, progress.accepted);
         }
         if drafted > 0 {
@@ -151,6 +161,21 @@ impl Running {
     fn publish(&mut self) {
         let Running { sequence, held, .. } = self;
         held.table.publish(&sequence.tokens[..sequence.computed_tokens]);
+    }
+
+    /// Whether what its constraints allow next is not known at `until`.
+    fn is_late(&mut self, until: Instant) -> bool {
+        !self.sequence.await_constraints(until)
+    }
+
+    /// Lets others go on until its constraints have answered. Its last row is evaluated again then, to the same bits.
+    fn sit_out(&mut self, masks: &MaskWorker) -> Result<(), RequestFailure> {
+        self.role = Role::SitsOut;
+        masks.stand_in();
+        match take(&mut self.sequence.draft).is_empty() {
+            true => Ok(()),
+            false => self.take_back(),
+        }
     }
 
     /// Gives up what was written for drafts that were not accepted.
@@ -239,6 +264,7 @@ fn go_on(sequence: &mut Sequence, rows: Vec<Vec<f32>>) -> Result<Progress, Reque
     let Sequence { completion, tokens, draft, computed_tokens, .. } = sequence;
     let draft = take(draft);
     let mut progress = Progress { tokens: Vec::new(), accepted: 0, finish: None };
+    let mut unseen = 0;
     for (index, mut logits) in rows.into_iter().enumerate() {
         let chosen = completion.choose(&mut logits)?;
         let id = chosen.id;
@@ -254,8 +280,13 @@ fn go_on(sequence: &mut Sequence, rows: Vec<Vec<f32>>) -> Result<Progress, Reque
         if progress.finish.is_some() || draft.get(index) != Some(&id) {
             break;
         }
+        if !completion.can_choose() {
+            // The constraint did not look past this drafted token, which is left to be evaluated again.
+            unseen = 1;
+            break;
+        }
     }
-    *computed_tokens += 1 + progress.accepted;
+    *computed_tokens += 1 + progress.accepted - unseen;
     Ok(progress)
 }
 
@@ -327,7 +358,7 @@ fn begin(
         match held.table.fork(other.computed_tokens) {
             Ok((table, copy)) => {
                 let held = Held { copy: copy.into_iter().collect(), ..Held::new(table) };
-                begun.running.push(Running { sequence: other, held, decodes: false });
+                begun.running.push(Running { sequence: other, held, role: Role::Prefills });
             }
             Err(_) => begun.waiting.push(other),
         }

@@ -1,16 +1,14 @@
 //! One step: the rows of every sequence are planned, written into one batch, and run.
 
 use std::collections::BTreeSet;
-use std::iter::once;
 use std::ops::Range;
-use std::thread::{Builder, ScopedJoinHandle};
+use std::time::Instant;
 
-use super::completion::Completion;
 use super::event::{RequestFailure, RequestId};
 use super::sequence::Sequence;
 use super::settle::Scheduled;
 use super::stats::StepReport;
-use super::{Engine, LOGIT_ROWS, Running, STACK_BYTES, scheduler};
+use super::{Engine, LOGIT_ROWS, Role, Running, masking, scheduler};
 use crate::backend::BackendError;
 use crate::batch::{Ask, Batch};
 use crate::token::TokenId;
@@ -19,10 +17,11 @@ impl Engine {
     /// A step, panics and all.
     pub(super) fn advance(&mut self) -> StepReport {
         let began = self.clock.now();
+        self.end_overdue();
         self.grow();
         self.propose();
         let mut report = StepReport::default();
-        for Running { sequence, .. } in self.running.iter().filter(|running| running.decodes) {
+        for Running { sequence, .. } in self.running.iter().filter(|running| running.role == Role::Decodes) {
             report.decode_rows += 1;
             report.draft_rows += sequence.draft.len();
         }
@@ -33,7 +32,9 @@ impl Engine {
         let (batch, scheduled) = self.assemble(&rows);
         let ready = self.clock.now();
         report.prefill_rows = batch.tokens.len() - answers;
-        if !batch.tokens.is_empty() {
+        if batch.tokens.is_empty() {
+            self.await_constraint();
+        } else {
             match self.run_batch(&batch, &scheduled) {
                 Ok(()) => self.settle(&scheduled),
                 Err(error) => self.fail_step(&scheduled, error),
@@ -58,9 +59,11 @@ impl Engine {
         let mut shares = shares.into_iter();
         // One at least, so that a prompt that is scored gets on.
         let mut scored_rows = LOGIT_ROWS.saturating_sub(answers).max(1);
-        let rows = self.running.iter().map(|Running { sequence, decodes, .. }| {
-            if *decodes {
-                return 1 + sequence.draft.len();
+        let rows = self.running.iter().map(|Running { sequence, role, .. }| {
+            match role {
+                Role::Decodes => return 1 + sequence.draft.len(),
+                Role::SitsOut => return 0,
+                Role::Prefills => {}
             }
             let share = shares.next().unwrap_or(0);
             if !self.scores_by_logits(sequence) {
@@ -103,30 +106,30 @@ impl Engine {
         (batch, scheduled)
     }
 
-    /// Runs the batch. What constraints allow next is computed at the same time.
+    /// Runs the batch. What constraints allow next is found at the same time.
     fn run_batch(&mut self, batch: &Batch, scheduled: &[Scheduled]) -> Result<(), BackendError> {
-        let Engine { forward, outputs, running, .. } = self;
+        let Engine { forward, outputs, running, masks, .. } = self;
         outputs.answers.clear();
-        let in_step = |index: &usize| scheduled.binary_search_by_key(index, |one| one.index).is_ok();
-        let sequences = running.iter_mut().enumerate().filter(|(index, _)| in_step(index));
-        let sequences = sequences.map(|(_, running)| &mut running.sequence);
-        let completions =
-            sequences.flat_map(|sequence| once(&mut sequence.completion).chain(&mut sequence.others));
-        let mut constrained: Vec<&mut Completion> = completions.filter(|one| one.is_constrained()).collect();
-        if constrained.is_empty() {
-            forward.submit(batch)?;
-            return forward.wait(outputs);
+        scheduled.iter().for_each(|one| running[one.index].sequence.ask_constraints(masks));
+        forward.submit(batch)?;
+        forward.wait(outputs)
+    }
+
+    /// Ends the requests whose constraints take too long.
+    fn end_overdue(&mut self) {
+        let running = self.running.iter_mut().map(|running| &mut running.sequence);
+        let sequences = running.chain(&mut self.waiting);
+        let overdue = sequences.filter_map(|sequence| sequence.is_overdue().then_some(sequence.request));
+        let overdue: BTreeSet<RequestId> = overdue.collect();
+        overdue.into_iter().for_each(|id| self.fail(id, masking::too_slow()));
+    }
+
+    /// Nothing could be done: waits a little for a constraint that somebody sits out for.
+    fn await_constraint(&mut self) {
+        let mut sitting = self.running.iter_mut().filter(|running| running.role == Role::SitsOut);
+        if let Some(running) = sitting.next() {
+            running.sequence.await_constraints(Instant::now() + masking::PATIENCE);
         }
-        std::thread::scope(|scope| {
-            let ask = move || constrained.iter_mut().for_each(|completion| completion.prepare());
-            // Without another thread, each constraint is asked when its row is there.
-            let masks = Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, ask);
-            let ran = forward.submit(batch).and_then(|()| forward.wait(outputs));
-            if let Some(Err(panic)) = masks.ok().map(ScopedJoinHandle::join) {
-                std::panic::resume_unwind(panic);
-            }
-            ran
-        })
     }
 
     /// Ends the requests that were part of a step that failed, and no others. Where somebody gave the step up, they are

@@ -1,8 +1,10 @@
 //! Structured output: whatever the logits, an answer matches its grammar.
 
+mod cost;
 mod hostile;
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use kipp::TokenId;
 use kipp::sampling::constraint::{
@@ -17,6 +19,8 @@ use super::paths::repository;
 /// The width of Qwen3's head: 267 rows more than its tokenizer has tokens.
 const QWEN_ROWS: usize = 151_936;
 const QWEN_ENDS: [TokenId; 2] = [151_645, 151_643];
+/// Whoever waits this long has found something that hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 const THINK: TokenId = 151_667;
 const THINK_END: TokenId = 151_668;
 
@@ -31,7 +35,7 @@ static TINY: LazyLock<(Tokenizer, Vec<TokenId>, ConstraintCompiler)> = LazyLock:
     (tokenizer, ends, compiler)
 });
 
-static QWEN: LazyLock<(Tokenizer, ConstraintCompiler)> = LazyLock::new(|| {
+pub(crate) static QWEN: LazyLock<(Tokenizer, ConstraintCompiler)> = LazyLock::new(|| {
     let tokenizer = tokenizer("testdata/qwen3-tokenizer/tokenizer.json").with_rows(QWEN_ROWS).unwrap();
     let compiler = ConstraintCompiler::new(&tokenizer, &QWEN_ENDS).unwrap();
     (tokenizer, compiler)
@@ -298,7 +302,8 @@ fn rolling_back_and_looking_ahead_leave_no_trace() {
                 let mut draft = ids[at..at + right].to_vec();
                 draft.extend((0..random.next() % 3).map(|_| random.next() % tokenizer.len() as u32));
                 let found;
-                (constraint, found) = worker.start(constraint, draft).join().unwrap();
+                (constraint, found) =
+                    worker.start(constraint, Vec::new(), draft).wait(PATIENCE).unwrap().unwrap();
                 assert!(found.rows() > right);
                 for row in 0..=right {
                     assert_eq!(found.allowed(row).unwrap().0, masks[at + row]);

@@ -1,6 +1,7 @@
 //! The engine: the same answers as alone, whatever the schedule, the pool, the drafts and the company.
 
 mod answers;
+mod bug_reports;
 mod constraints;
 mod cpu;
 mod failures;
@@ -12,8 +13,12 @@ mod naive;
 mod prefixes;
 mod random;
 mod schedules;
+mod slow_masks;
+mod soak;
 mod speculation;
 mod told;
+mod wide;
+mod worker_panics;
 
 use kipp::engine::{Engine, EngineOptions, Request, RequestId};
 use kipp::kv::BLOCK_TOKENS;

@@ -48,6 +48,8 @@ pub(crate) enum Fault {
     StaleOutputs,
     PublishedEarly,
     TokenTwice,
+    /// None of the study, for it ends the program's thread: the third sequence of a step reads a block that no store has.
+    NoSuchBlock,
 }
 
 use Fault::*;
@@ -87,6 +89,11 @@ fn loader<'a>(
         let model = Model::load(artifact, artifact.spec().clone(), backend, options, &mut |_, _| {})?;
         Ok(Box::new(FaultyForward::new(Box::new(model), fault)))
     }
+}
+
+/// The study's model with a fault.
+pub(crate) fn load(fault: Fault, variant: Variant) -> Box<dyn Forward> {
+    loader(&Artifact::open(repository(MODEL)).unwrap(), fault)(variant).unwrap()
 }
 
 /// The gates and checks that fail, of how many.

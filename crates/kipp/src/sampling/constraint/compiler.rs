@@ -169,7 +169,7 @@ impl Drop for Place {
 
 fn make(shared: &Arc<Shared>, grammar: TopLevelGrammar) -> Result<Constraint, ConstraintError> {
     let parser = shared.factory.create_parser(grammar).map_err(|error| refused(&format!("{error:#}")))?;
-    let mut matcher = Matcher::new(Ok(parser));
+    let mut matcher = Matcher::new(Ok(parser)).into_cancellable();
     let complete = matcher.is_accepting().map_err(|error| refused(&error.to_string()))?;
     Ok(Constraint::new(Arc::clone(shared), matcher, complete))
 }

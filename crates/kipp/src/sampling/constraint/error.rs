@@ -54,6 +54,12 @@ pub enum ConstraintError {
         /// The limit.
         limit_ms: u64,
     },
+    /// What may come next was not known within the time that an answer may take for it.
+    #[error("what the grammar allows next was not found within {limit_ms} ms")]
+    MaskTooSlow {
+        /// The limit.
+        limit_ms: u64,
+    },
     /// As many grammars as may be are being compiled.
     #[error("{running} grammars are being compiled already")]
     Busy {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use llguidance::Matcher;
+use llguidance::{CancellationHandle, Matcher};
 
 use super::compiler::{Allowed, ConstraintCompiler, Shared, words};
 use super::error::ConstraintError;
@@ -193,6 +193,11 @@ impl Constraint {
             Phase::Grammar if !self.matcher.is_stopped() => self.matcher.compute_ff_tokens(),
             _ => Vec::new(),
         }
+    }
+
+    /// What stops a computation from outside, after which the answer cannot go on. A clone has one of its own.
+    pub(super) fn cancellation(&self) -> Option<CancellationHandle> {
+        self.matcher.cancellation_handle()
     }
 
     /// Whether a token ends the answer.

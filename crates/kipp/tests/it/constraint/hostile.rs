@@ -8,7 +8,7 @@ use kipp::sampling::constraint::{Constraint, ConstraintCompiler, ConstraintError
 use super::{QWEN, QWEN_ENDS, QWEN_ROWS, Random, TINY, allows};
 
 /// Grammars that are no grammars, or meant to use up time, memory or stack.
-fn hostile() -> Vec<(&'static str, Grammar)> {
+pub(super) fn hostile() -> Vec<(&'static str, Grammar)> {
     let text = |text: String| Grammar::JsonSchema(text);
     let nest = |open: &str, close: &str, n: usize| format!("{}{{}}{}", open.repeat(n), close.repeat(n));
     let names =

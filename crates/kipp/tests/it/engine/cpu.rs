@@ -94,7 +94,7 @@ impl Forward for Noting {
     }
 }
 
-fn artifact() -> Artifact {
+pub(super) fn artifact() -> Artifact {
     Artifact::open(crate::paths::repository("models/kipp-tiny")).unwrap()
 }
 
@@ -122,7 +122,7 @@ fn noting_engine(setup: &Setup, rows: &Rows, differ: &Arc<Mutex<usize>>) -> Engi
     Engine::open(Box::new(noting), Box::new(SystemClock::default()), options).unwrap()
 }
 
-fn tokenizer() -> Tokenizer {
+pub(super) fn tokenizer() -> Tokenizer {
     let json = include_bytes!("../../../../../models/kipp-tiny/tokenizer.json");
     Tokenizer::from_json(json).unwrap().with_rows(4096).unwrap()
 }

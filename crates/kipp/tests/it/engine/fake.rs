@@ -48,12 +48,16 @@ pub(super) enum Fault {
     ErrorInWait,
     Panic,
     NotFinite,
+    /// Of the first row that asks, that is.
+    FirstNotFinite,
 }
 
 pub(super) struct Fake {
     spec: ModelSpec,
     blocks: Vec<[TokenId; BLOCK_TOKENS]>,
     pub(super) max_rows: usize,
+    /// Ids that it may be given; it says none but its own.
+    pub(super) vocab_size: usize,
     pub(super) times: Times,
     pub(super) fault: Option<(usize, Fault)>,
     clock: FakeClock,
@@ -70,6 +74,7 @@ impl Fake {
             spec: ModelSpec { vocab_size: VOCAB, ..naive::spec() },
             blocks: vec![[UNWRITTEN; BLOCK_TOKENS]; blocks],
             max_rows: 4096,
+            vocab_size: VOCAB,
             times: Times::default(),
             fault: None,
             clock,
@@ -108,16 +113,17 @@ impl Fake {
                     continue;
                 };
                 if batch.asks[row] != Ask::Nothing {
-                    answers.push((row, self.answer(batch.asks[row], state)));
+                    answers.push((row, self.answer(batch.asks[row], state, answers.is_empty())));
                 }
             }
         }
         answers
     }
 
-    fn answer(&self, ask: Ask, state: u64) -> Answer {
+    fn answer(&self, ask: Ask, state: u64, is_first: bool) -> Answer {
         let mut logits = naive::logits(state);
-        if self.fault == Some((self.steps, Fault::NotFinite)) {
+        let fault = self.fault.filter(|(step, _)| *step == self.steps).map(|(_, fault)| fault);
+        if fault == Some(Fault::NotFinite) || (fault == Some(Fault::FirstNotFinite) && is_first) {
             logits[3] = f32::NAN;
         }
         match ask {
@@ -157,7 +163,7 @@ impl Forward for Fake {
     fn submit(&mut self, batch: &Batch) -> Result<(), BackendError> {
         assert!(self.pending.is_none());
         self.steps += 1;
-        let limits = Limits { rows: self.max_rows, vocab_size: VOCAB, blocks: self.blocks.len() };
+        let limits = Limits { rows: self.max_rows, vocab_size: self.vocab_size, blocks: self.blocks.len() };
         batch.check(limits).unwrap();
         self.clock.pass(self.times.step_us + self.times.row_us * batch.tokens.len() as u64);
         if self.keeps_batches {

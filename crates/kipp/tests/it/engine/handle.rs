@@ -1,13 +1,14 @@
 //! The engine on its own thread: events arrive, cancellation and slow readers end requests, and after a panic everybody is
 //! told.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use kipp::TokenId;
 use kipp::engine::{
-    ChannelSink, Engine, EngineError, EngineHandle, EngineOptions, Event, FinishReason, Request,
-    RequestError, RequestFailure, UNDELIVERED_EVENTS,
+    ChannelSink, Engine, EngineError, EngineHandle, EngineOptions, Event, FinishReason, NewDrafter, Request,
+    RequestError, RequestFailure, Speculation, UNDELIVERED_EVENTS,
 };
 use kipp::kv::KvPool;
 
@@ -59,7 +60,8 @@ fn requests_from_many_threads_are_answered() {
 #[test]
 fn a_cancelled_request_is_told_so() {
     let handle = EngineHandle::start(engine(64, |_, _| {})).unwrap();
-    let (id, events) = submit(&handle, talker(1, 2000));
+    // Fewer than may lie undelivered: where this thread is held up, nothing else must end it.
+    let (id, events) = submit(&handle, talker(1, 1000));
     let first = events.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(first, Event::Started { .. }));
     handle.cancel(id);
@@ -103,6 +105,31 @@ fn after_a_panic_everybody_is_told_and_nobody_is_taken() {
     let refused = handle.submit(talker(1, 1), Box::new(ChannelSink::new().0));
     assert_eq!(refused, Err(RequestError::Unhealthy));
     handle.cancel(all[0].0);
+}
+
+#[test]
+fn a_panic_before_the_first_step_is_told_to_everybody_too() {
+    let handle = EngineHandle::start(engine(16, |_, _| {})).unwrap();
+    let breaks: NewDrafter = Arc::new(|_| panic!("no drafter"));
+    let speculation = Some(Speculation::Always(breaks));
+    let mut all = Vec::new();
+    for n in 0..6 {
+        let (sink, events) = ChannelSink::new();
+        let speculation = if n == 1 { speculation.clone() } else { None };
+        match handle.submit(Request { speculation, ..talker(n, 400) }, Box::new(sink)) {
+            Ok(_) => all.push(events),
+            Err(error) => assert_eq!(error, RequestError::Unhealthy),
+        }
+    }
+    assert!(all.len() >= 2);
+    for (n, events) in all.iter().enumerate() {
+        match collect(events).1 {
+            Event::Failed(RequestFailure::Panicked(_)) => {}
+            // On a machine that held this thread up for long, the first may be complete before the second comes.
+            Event::Finished { reason: FinishReason::Length, .. } if n == 0 => {}
+            other => panic!("{n}: {other:?}"),
+        }
+    }
 }
 
 #[test]

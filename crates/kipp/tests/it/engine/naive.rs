@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use kipp::engine::{FinishReason, Request, TokenScore};
-use kipp::sampling::{Sampler, TokenLogProb, log_prob, top_logprobs};
+use kipp::sampling::{AllowedTokens, Sampler, TokenLogProb, log_prob, top_logprobs};
 use kipp::tokenizer::Tokenizer;
 use kipp::{ModelSpec, TokenId, artifact::Artifact};
 
@@ -81,9 +81,10 @@ pub(super) fn solo(request: &Request, choice: u32, context_tokens: usize) -> Sol
     let mut sampler = Sampler::new(request.sampling.clone(), request.seed, choice, &request.prompt);
     let max_tokens = request.max_tokens.min(context_tokens - request.prompt.len());
     let mut ends = request.stop_tokens.clone();
-    if !request.ignore_eos {
+    if !request.ignore_eos || request.constraint.is_some() {
         ends.push(END);
     }
+    let mut constraint = request.constraint.clone();
     let mut solo = Solo::default();
     let mut thinking = request.thinking.filter(|thinking| thinking.begun).map(|_| 0);
     // The content's text, and where in `tokens` it begins.
@@ -95,10 +96,13 @@ pub(super) fn solo(request: &Request, choice: u32, context_tokens: usize) -> Sol
         }
         let raw = logits(state);
         let mut changed = raw.clone();
-        if solo.tokens.len() < request.min_tokens {
+        let allowed = constraint.as_mut().map(|constraint| constraint.allowed().unwrap().0.to_vec());
+        let may_go_on = allowed.as_ref().is_none_or(|words| !ids(words).all(|id| ends.contains(&id)));
+        if solo.tokens.len() < request.min_tokens && may_go_on {
             ends.iter().for_each(|end| changed[*end as usize] = f32::NEG_INFINITY);
         }
-        let mut id = sampler.sample(&mut changed).unwrap().id;
+        let allowed = allowed.as_deref().map(AllowedTokens);
+        let mut id = sampler.sample_allowed(&mut changed, allowed).unwrap().id;
         if let (Some(spent), Some(rules)) = (thinking, request.thinking)
             && rules.budget_tokens.is_some_and(|budget| spent >= budget)
         {
@@ -109,6 +113,7 @@ pub(super) fn solo(request: &Request, choice: u32, context_tokens: usize) -> Sol
             break;
         }
         sampler.accept(id);
+        constraint.iter_mut().for_each(|constraint| constraint.accept(id).unwrap());
         state = after(state, id);
         solo.tokens.push(id);
         solo.scores.extend(request.logprobs.map(|top| score(&raw, id, top)));
@@ -134,6 +139,11 @@ pub(super) fn solo(request: &Request, choice: u32, context_tokens: usize) -> Sol
         solo.text = text(&solo.tokens[..content_from]) + &content;
     }
     solo
+}
+
+/// The tokens of a mask.
+fn ids(words: &[u32]) -> impl Iterator<Item = TokenId> {
+    (0..32 * words.len() as TokenId).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1)
 }
 
 fn text(tokens: &[TokenId]) -> String {

@@ -2,19 +2,28 @@
 //! faults of the device. Every answer must be the one that the request gets alone, no block may be lost, and every counter
 //! must be right.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use kipp::TokenId;
 use kipp::engine::{Engine, FinishReason, Request, RequestFailure, RequestId, Thinking};
 use kipp::kv::BLOCK_TOKENS;
+use kipp::sampling::constraint::{Constraint, ConstraintCompiler, Grammar, Start};
 use kipp::sampling::{SamplingFields, SamplingParams};
 
 use super::engine;
 use super::fake::{Fault, Times};
-use super::naive::{END, VOCAB, prompt_scores, solo};
+use super::naive::{END, VOCAB, prompt_scores, solo, tokenizer};
 use super::random::Random;
 use super::speculation::{Drafts, scripted};
 use super::told::Told;
+
+/// Grammars whose every way goes on with ids of the fake model.
+static CONSTRAINTS: LazyLock<Vec<Constraint>> = LazyLock::new(|| {
+    let compiler = ConstraintCompiler::new(&tokenizer(), &[END]).unwrap();
+    let compile = |regex: &str| compiler.compile(&Grammar::Regex(regex.to_owned())).unwrap();
+    let grammars = ["[A-D]{3}(:[0-9]{2,4})*", "([A-D]{2}:)+", "[!-H]{5,40}", "[AB]{0,6}"];
+    grammars.map(|regex| compile(regex).starting(Start::Now)).into()
+});
 
 /// A request of a schedule, and what happens to it.
 struct Planned {
@@ -103,6 +112,8 @@ fn request(random: &mut Random, frame: &Frame, earlier: &[Planned]) -> Request {
     if random.once_in(6) {
         let budget_tokens = if random.once_in(2) { Some(random.below(9)) } else { None };
         request.thinking = Some(Thinking { open: 11, close: 12, begun: random.once_in(2), budget_tokens });
+    } else if random.once_in(12) {
+        request.constraint = Some(CONSTRAINTS[random.below(CONSTRAINTS.len())].clone());
     }
     request
 }
@@ -155,6 +166,8 @@ fn schedule(seed: u64) {
         // A limit below the one that was asked for.
         fake.max_rows = [4096, 50][random.below(2)];
     });
+    // On a machine that is held up, what a constraint allows may come late.
+    let may_sit_out = planned.iter().any(|one| one.request.constraint.is_some());
     let mut step = 0;
     while step < 30 || engine.has_work() || planned.iter().any(|one| one.arrives >= step) {
         for one in planned.iter_mut().filter(|one| one.arrives == step) {
@@ -168,7 +181,7 @@ fn schedule(seed: u64) {
         let report = engine.step();
         assert!(report.rows() <= step_tokens, "a step over its budget");
         assert!(
-            report.rows() > 0 || !had_work || !engine.has_work(),
+            report.rows() > 0 || !had_work || !engine.has_work() || may_sit_out,
             "schedule {seed}, step {step} does nothing: {:?}",
             engine.stats()
         );

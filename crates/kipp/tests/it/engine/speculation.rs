@@ -79,7 +79,7 @@ pub(super) fn scripted(
     told
 }
 
-const ALL: [Drafts; 5] =
+pub(super) const ALL: [Drafts; 5] =
     [Drafts::Right, Drafts::Wrong, Drafts::Alternating, Drafts::PastTheEnd, Drafts::OutOfVocabulary];
 
 fn drawing(seed: u64) -> Request {

@@ -97,6 +97,11 @@ impl FaultyBackend {
                 }
                 self.tables = now;
             }
+            Fault::NoSuchBlock => {
+                for table in batch.segments.iter_mut().skip(2).map(|s| &mut s.table) {
+                    table[0] = BlockId::MAX;
+                }
+            }
             Fault::RollbackForgotten => {
                 for s in &mut batch.segments {
                     let end = self.ends.entry(s.table[0]).or_default();
