@@ -159,7 +159,8 @@ impl Completion {
         let ends_only = allowed.is_some_and(|AllowedTokens(words)| allows_only(words, &self.terms.ends));
         if self.n_tokens < self.terms.min_tokens && !ends_only {
             for end in &self.terms.ends {
-                if let Some(logit) = logits.get_mut(*end as usize) {
+                // One that is broken stays, for it ends the request.
+                if let Some(logit) = logits.get_mut(*end as usize).filter(|logit| **logit < f32::INFINITY) {
                     *logit = f32::NEG_INFINITY;
                 }
             }

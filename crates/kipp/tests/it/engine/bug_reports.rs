@@ -163,6 +163,20 @@ fn h18_a_row_that_is_not_finite_ends_its_request_and_no_other_of_its_step() {
     }
 }
 
+/// `min_tokens` bans end tokens, and with them hid that their logits were broken: scores were no numbers.
+#[test]
+fn h18_a_broken_logit_of_an_end_token_that_is_banned_ends_its_request() {
+    let mut engine = engine(8, |_, fake| fake.fault = Some((4, Fault::NotFinite)));
+    let request = Request { stop_tokens: vec![3], min_tokens: 9, logprobs: Some(0), ..talker(1, 20) };
+    let (_, told) = submit(&mut engine, request);
+    run(&mut engine);
+    let failure = told.account(1).failure;
+    assert!(
+        matches!(failure, Some(RequestFailure::Sample(SampleError::NotFinite { id: 3, .. }))),
+        "{failure:?}"
+    );
+}
+
 #[test]
 fn h18_no_temperature_is_divided_by_where_it_is_too_small() {
     let mut engine = engine(16, |_, _| {});
