@@ -41,6 +41,13 @@ pub(crate) static QWEN: LazyLock<(Tokenizer, ConstraintCompiler)> = LazyLock::ne
     (tokenizer, compiler)
 });
 
+/// Compiles a grammar that is well meant: again where the machine was held up for as long as a grammar may take.
+pub(crate) fn compiled(compiler: &ConstraintCompiler, grammar: &Grammar) -> Constraint {
+    let tries = (0..9).map(|_| compiler.compile(grammar));
+    let mut done = tries.filter(|made| !matches!(made, Err(ConstraintError::TooSlow { .. })));
+    done.next().unwrap().unwrap()
+}
+
 fn schema(schema: &Value) -> Grammar {
     Grammar::JsonSchema(schema.to_string())
 }

@@ -14,6 +14,7 @@ use super::speculation::{ALL, scripted};
 use super::told::Told;
 use super::wide::Wide;
 use super::{engine, run, submit};
+use crate::constraint::compiled;
 
 fn talker(first: TokenId, max_tokens: usize) -> Request {
     Request { ignore_eos: true, ..Request::new(vec![first, 2], max_tokens) }
@@ -73,7 +74,7 @@ fn h08_padding_is_neither_chosen_nor_told_and_added_tokens_are_text() {
     let first_padding = [(tokens, 90.0), (super::wide::ROWS as TokenId - 1, 99.0)];
     let compiler = ConstraintCompiler::new(&tokenizer, &[END]).unwrap();
     let grammar = Grammar::Regex("[A-D]{9}".to_owned());
-    let constraint = compiler.compile(&grammar).unwrap().starting(Start::Now);
+    let constraint = compiled(&compiler, &grammar).starting(Start::Now);
     let mut engine = wide(first_padding.to_vec());
     let greedy = Request { logprobs: Some(20), ..talker(1, 12) };
     let drawn = Request { sampling: sampling(|fields| fields.temperature = 1.3), ..talker(2, 12) };

@@ -8,11 +8,12 @@ use super::fake::Times;
 use super::naive::{END, tokenizer};
 use super::told::Answer;
 use super::{engine, run, submit};
+use crate::constraint::compiled;
 
 /// Ids of the fake model spell one character each, from '!' on.
 fn constraint(regex: &str) -> Constraint {
     let compiler = ConstraintCompiler::new(&tokenizer(), &[END]).unwrap();
-    compiler.compile(&Grammar::Regex(regex.to_owned())).unwrap().starting(Start::Now)
+    compiled(&compiler, &Grammar::Regex(regex.to_owned())).starting(Start::Now)
 }
 
 fn request(regex: &str, seed: u64) -> Request {

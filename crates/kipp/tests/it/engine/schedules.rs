@@ -16,11 +16,12 @@ use super::naive::{END, VOCAB, prompt_scores, solo, tokenizer};
 use super::random::Random;
 use super::speculation::{Drafts, scripted};
 use super::told::Told;
+use crate::constraint::compiled;
 
 /// Grammars whose every way goes on with ids of the fake model.
 static CONSTRAINTS: LazyLock<Vec<Constraint>> = LazyLock::new(|| {
     let compiler = ConstraintCompiler::new(&tokenizer(), &[END]).unwrap();
-    let compile = |regex: &str| compiler.compile(&Grammar::Regex(regex.to_owned())).unwrap();
+    let compile = |regex: &str| compiled(&compiler, &Grammar::Regex(regex.to_owned()));
     let grammars = ["[A-D]{3}(:[0-9]{2,4})*", "([A-D]{2}:)+", "[!-H]{5,40}", "[AB]{0,6}"];
     grammars.map(|regex| compile(regex).starting(Start::Now)).into()
 });

@@ -14,7 +14,7 @@ use super::naive::{END, solo};
 use super::speculation::{ALL, scripted};
 use super::told::Told;
 use super::{engine, run, submit};
-use crate::constraint::QWEN;
+use crate::constraint::{QWEN, compiled};
 
 /// Whoever waits this long has found something that hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ static COMPILER: LazyLock<ConstraintCompiler> =
     LazyLock::new(|| ConstraintCompiler::new(&QWEN.0, &[END]).unwrap());
 
 fn constraint(grammar: Grammar) -> Constraint {
-    COMPILER.compile(&grammar).unwrap().starting(Start::Now)
+    compiled(&COMPILER, &grammar).starting(Start::Now)
 }
 
 /// Its first mask takes many seconds.

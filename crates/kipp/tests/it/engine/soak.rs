@@ -22,6 +22,7 @@ use kipp::tokenizer::Tokenizer;
 
 use super::cpu::{artifact, tokenizer};
 use super::random::Random;
+use crate::constraint::compiled;
 
 /// How long to run, in seconds, where it is not [`SECONDS`].
 const SECONDS_VARIABLE: &str = "KIPP_SOAK_SECONDS";
@@ -124,7 +125,7 @@ impl Mix {
                 Grammar::Regex("[A-D]{3}(:[0-9]{2,4})*".to_owned()),
                 Grammar::Lark("start: (\"the \" | WORD \" \"){1,9} \".\"\nWORD: /[a-z]{1,5}/".to_owned()),
             ];
-            let constraint = self.compiler.compile(&grammars[random.below(3)]).unwrap();
+            let constraint = compiled(&self.compiler, &grammars[random.below(3)]);
             request.constraint = Some(constraint.starting(Start::Now));
         }
         if random.once_in(3) {
