@@ -22,6 +22,7 @@ mod prompt;
 mod report;
 mod run;
 mod saved;
+mod serve;
 mod show;
 mod speculation;
 mod timings;
@@ -56,6 +57,10 @@ enum Command {
         length       --max-tokens, or the context is full\n  \
         interrupted  Ctrl-C; the document is whole, the exit code 130")]
     Run(Box<run::RunArgs>),
+    /// Answer OpenAI's interface over HTTP
+    #[command(after_help = "The address is printed on standard output once requests are taken.\n\
+        SIGTERM or Ctrl-C: nothing new is taken, running answers may end; a second Ctrl-C ends at once.")]
+    Serve(Box<serve::ServeArgs>),
     /// Print what a model is: dimensions, schemes, template, registered or not
     Show(show::ShowArgs),
     /// Turn text, or a chat, into token ids
@@ -99,6 +104,7 @@ fn dispatch(command: Command) -> anyhow::Result<Outcome> {
     interrupt::install().context("taking over Ctrl-C")?;
     match command {
         Command::Run(args) => run::run(*args),
+        Command::Serve(args) => serve::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Detokenize(args) => detokenize::run(&args),

@@ -4,7 +4,7 @@ use super::source::{Source, has_word};
 use super::tree::Tree;
 
 /// The library crates.
-const LIBRARIES: &[&str] = &["crates/kipp-kernels/src/", "crates/kipp/src/"];
+const LIBRARIES: &[&str] = &["crates/kipp-kernels/src/", "crates/kipp/src/", "crates/kipp-server/src/"];
 
 /// Macros and paths that only a program may use.
 const FORBIDDEN: &[&str] = &[

@@ -6,7 +6,8 @@ use super::tree::Tree;
 const OWN: &[(&str, &[&str])] = &[
     ("crates/kipp-kernels", &[]),
     ("crates/kipp", &["kipp-kernels"]),
-    ("crates/kipp-cli", &["kipp", "kipp-kernels"]), // the names of kernel classes, for its flags
+    ("crates/kipp-server", &["kipp"]),
+    ("crates/kipp-cli", &["kipp", "kipp-kernels", "kipp-server"]), // the names of kernel classes, for its flags
     ("xtask", &[]),
     ("fuzz", &["kipp"]),
 ];

@@ -15,8 +15,14 @@ const ENGINE: &str = "crates/kipp/src/";
 const KERNELS: &str = "crates/kipp-kernels/src/";
 
 /// Folders that must have a line of their own.
-const LISTED: &[&str] =
-    &["crates/kipp-kernels/src/", "crates/kipp/src/", "crates/kipp-cli/src/", "xtask/src/", "fuzz/"];
+const LISTED: &[&str] = &[
+    "crates/kipp-kernels/src/",
+    "crates/kipp/src/",
+    "crates/kipp-server/src/",
+    "crates/kipp-cli/src/",
+    "xtask/src/",
+    "fuzz/",
+];
 
 pub(super) fn named(tree: &Tree) -> Vec<String> {
     compare(&tree.text(MAP), &tree.paths)

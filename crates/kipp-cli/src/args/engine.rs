@@ -2,12 +2,14 @@
 
 use clap::{ArgAction, Args, ValueEnum};
 use kipp::ModelSpec;
+use kipp::artifact::Artifact;
 use kipp::backend::BackendError;
 use kipp::kv::{BLOCK_TOKENS, KvScheme};
 use kipp::model::ModelOptions;
 use kipp_kernels::{Activations, KvLayout};
 
 use super::value;
+use crate::memory;
 use crate::outcome::UsageError;
 
 /// The model that is part of the program.
@@ -84,6 +86,10 @@ impl StepArgs {
     }
 }
 
+/// Sequences of the full context that a server's pool holds, if memory allows: shorter ones are the rule, and what they leave
+/// keeps known prefixes.
+const SERVED_SEQUENCES: usize = 8;
+
 /// How much room keys and values get; for commands that generate.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Context")]
@@ -97,6 +103,23 @@ impl PoolArgs {
     /// Blocks that the MiB hold, where some were named.
     pub(crate) fn held_blocks(self, spec: &ModelSpec, kv: KvScheme) -> Option<usize> {
         Some(self.kv_mib?.saturating_mul(1 << 20) / block_bytes(spec, kv))
+    }
+
+    /// Blocks of a server's pool: what the flag says, or several sequences as far as half of the free memory holds them.
+    pub(crate) fn serving_blocks(
+        self,
+        artifact: &Artifact,
+        spec: &ModelSpec,
+        kv: KvScheme,
+        context_tokens: usize,
+    ) -> Result<usize, UsageError> {
+        let needed = self.blocks(spec, kv, context_tokens)?;
+        if self.kv_mib.is_some() {
+            return Ok(needed);
+        }
+        let free = memory::free_bytes().map_or(0, |free| free.saturating_sub(artifact.file().bytes));
+        let fitting = usize::try_from(free / 2).unwrap_or(usize::MAX) / block_bytes(spec, kv);
+        Ok(fitting.min(needed.saturating_mul(SERVED_SEQUENCES)).max(needed))
     }
 
     /// Blocks of the pool, which must hold one sequence of `context_tokens`.

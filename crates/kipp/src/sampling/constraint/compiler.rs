@@ -14,6 +14,7 @@ use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
+use super::calls::{self, ToolFunction};
 use super::{Constraint, ConstraintError, schema, vocabulary};
 use crate::TokenId;
 use crate::artifact::Escaped;
@@ -50,6 +51,13 @@ pub enum Grammar {
     Regex(String),
     /// A Lark grammar in `llguidance`'s variant.
     Lark(String),
+    /// Calls of functions, in the form that Qwen's chat templates ask for.
+    ToolCalls {
+        /// At least one.
+        functions: Vec<ToolFunction>,
+        /// More than one call may come.
+        parallel: bool,
+    },
 }
 
 /// Compiles grammars for one tokenizer. Clones are cheap and share it.
@@ -186,7 +194,34 @@ pub(super) fn words(reason: &str) -> &str {
 
 /// The grammar as the compiler takes it, checked for what it does not bound.
 fn parse(grammar: &Grammar) -> Result<TopLevelGrammar, ConstraintError> {
-    let (Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text)) = grammar;
+    Ok(match grammar {
+        Grammar::JsonSchema(text) => {
+            check_text(text)?;
+            TopLevelGrammar::from_json_schema(compact(text)?)
+        }
+        Grammar::Regex(regex) => {
+            check_text(regex)?;
+            TopLevelGrammar::from_regex(regex)
+        }
+        Grammar::Lark(lark) => {
+            check_text(lark)?;
+            TopLevelGrammar::from_lark(lark.clone())
+        }
+        Grammar::ToolCalls { functions, parallel } => {
+            let schema = |function: &ToolFunction| {
+                check_text(&function.schema)?;
+                compact(&function.schema)
+            };
+            let schemas = functions.iter().map(schema).collect::<Result<Vec<_>, _>>()?;
+            let lark = calls::lark(functions, &schemas, *parallel);
+            check_text(&lark)?;
+            TopLevelGrammar::from_lark(lark)
+        }
+    })
+}
+
+/// Refuses text that is too long or too deep to be read.
+fn check_text(text: &str) -> Result<(), ConstraintError> {
     if text.len() > MAX_BYTES {
         return Err(ConstraintError::TooLong { bytes: text.len(), limit: MAX_BYTES });
     }
@@ -194,11 +229,7 @@ fn parse(grammar: &Grammar) -> Result<TopLevelGrammar, ConstraintError> {
     if depth > MAX_DEPTH {
         return Err(ConstraintError::TooDeep { depth, limit: MAX_DEPTH });
     }
-    Ok(match grammar {
-        Grammar::JsonSchema(text) => TopLevelGrammar::from_json_schema(compact(text)?),
-        Grammar::Regex(regex) => TopLevelGrammar::from_regex(regex),
-        Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark.clone()),
-    })
+    Ok(())
 }
 
 /// The schema with the options for compact JSON; options that it brought itself are dropped.

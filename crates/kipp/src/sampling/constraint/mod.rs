@@ -4,6 +4,7 @@
 //!
 //! JSON comes out compact: a small model that may write blanks for ever sometimes does.
 
+mod calls;
 mod compiler;
 mod error;
 mod mask;
@@ -11,6 +12,7 @@ mod schema;
 mod state;
 mod vocabulary;
 
+pub use calls::ToolFunction;
 pub use compiler::{ConstraintCompiler, Grammar};
 pub use error::ConstraintError;
 pub use mask::{MaskJob, MaskWorker, Masks};

@@ -1,0 +1,120 @@
+//! Tool calls: what a request allows, and what a model wrote.
+
+use kipp::chat::parse_json;
+use kipp::sampling::constraint::ToolFunction;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::fields::Fields;
+
+/// Bytes of a function's name at most.
+const MAX_NAME_BYTES: usize = 256;
+
+/// A call of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    /// A JSON object, as text.
+    pub(crate) arguments: String,
+}
+
+/// Which calls an answer may, must or must not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// None is looked for, and the model is shown no tools.
+    None,
+    /// As the model likes.
+    Auto,
+    /// At least one, of one of these functions.
+    Required(Vec<ToolFunction>),
+}
+
+/// The text between the marks of a call: `None` where it is none.
+pub(crate) fn parse_call(text: &str) -> Option<Call> {
+    let Ok(Value::Object(call)) = parse_json(text.trim()) else { return None };
+    let name = call.get("name")?.as_str().filter(|name| !name.is_empty())?.to_owned();
+    let arguments = match call.get("arguments") {
+        None => "{}".to_owned(),
+        Some(arguments @ Value::Object(_)) => arguments.to_string(),
+        // Some models write the object as its text.
+        Some(Value::String(text)) if matches!(parse_json(text), Ok(Value::Object(_))) => text.clone(),
+        Some(_) => return None,
+    };
+    Some(Call { name, arguments })
+}
+
+/// The functions that a request declares.
+pub(crate) fn functions(fields: &Fields<'_>) -> Result<Vec<ToolFunction>, ApiError> {
+    let tools = fields.list("tools")?.unwrap_or_default();
+    tools.iter().enumerate().map(|(n, tool)| function(&format!("tools[{n}]"), tool)).collect()
+}
+
+fn function(path: &str, tool: &Value) -> Result<ToolFunction, ApiError> {
+    let Value::Object(map) = tool else { return Err(ApiError::found(path, "an object", tool)) };
+    let tool = Fields::at(map, &format!("{path}."));
+    if let Some(kind) = tool.value("type").filter(|kind| kind.as_str() != Some("function")) {
+        return Err(ApiError::found(tool.path("type"), "function", kind));
+    }
+    let Some(map) = tool.object("function")? else {
+        return Err(ApiError::field(tool.path("function"), "must be an object, found none"));
+    };
+    let function = Fields::at(map, &format!("{path}.function."));
+    let name = function.text("name")?.unwrap_or("");
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        let reason = format!("must be a text of 1 to {MAX_NAME_BYTES} bytes");
+        return Err(ApiError::field(function.path("name"), reason));
+    }
+    let schema = function.object("parameters")?.cloned().map_or_else(
+        || "{\"type\":\"object\"}".to_owned(),
+        |parameters| Value::Object(parameters).to_string(),
+    );
+    Ok(ToolFunction { name: name.to_owned(), schema })
+}
+
+/// What `tool_choice` says of the declared functions.
+pub(crate) fn choice(fields: &Fields<'_>, functions: Vec<ToolFunction>) -> Result<Choice, ApiError> {
+    const CHOICE: &str = "none, auto, required or a function by name";
+    let value = fields.value("tool_choice");
+    let named = match value {
+        None if functions.is_empty() => return Ok(Choice::None),
+        None => return Ok(Choice::Auto),
+        Some(Value::String(choice)) => match choice.as_str() {
+            "none" => return Ok(Choice::None),
+            "auto" if functions.is_empty() => return Ok(Choice::None),
+            "auto" => return Ok(Choice::Auto),
+            "required" => None,
+            _ => return Err(ApiError::found("tool_choice", CHOICE, &Value::from(choice.as_str()))),
+        },
+        Some(Value::Object(map)) => {
+            let choice = Fields::at(map, "tool_choice.");
+            let name = choice.object("function")?.and_then(|function| function.get("name")?.as_str());
+            let Some(name) = name else {
+                return Err(ApiError::field("tool_choice", format!("must be {CHOICE}")));
+            };
+            Some(name)
+        }
+        Some(other) => return Err(ApiError::found("tool_choice", CHOICE, other)),
+    };
+    let may = |function: &ToolFunction| named.is_none_or(|name| function.name == name);
+    let functions: Vec<ToolFunction> = functions.into_iter().filter(may).collect();
+    match functions.is_empty() {
+        true => Err(ApiError::field("tool_choice", "asks for a function that `tools` does not declare")),
+        false => Ok(Choice::Required(functions)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_keep_their_arguments_and_others_are_none() {
+        let call = parse_call("\n{\"name\": \"f\", \"arguments\": {\"z\": 1e5, \"a\": \"é\"}}\n").unwrap();
+        assert_eq!((call.name.as_str(), call.arguments.as_str()), ("f", "{\"z\":1e5,\"a\":\"é\"}"));
+        assert_eq!(parse_call("{\"name\": \"f\"}").unwrap().arguments, "{}");
+        assert_eq!(parse_call(r#"{"name": "f", "arguments": "{\"a\":1}"}"#).unwrap().arguments, "{\"a\":1}");
+        for text in ["", "{", "f(1)", "[]", "{\"name\": \"\"}", "{\"name\": \"f\", \"arguments\": 3}"] {
+            assert_eq!(parse_call(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! From the body of a chat to a request of the engine: messages through the model's template, and grammars for what the
+//! answer must match.
+
+use std::sync::Arc;
+
+use kipp::chat::{ChatFormat, Conversation};
+use kipp::engine::{Request, Thinking};
+use kipp::sampling::constraint::{Grammar, Start};
+use serde_json::{Map, Value};
+
+use super::calls::{self, Choice};
+use super::split::{Marks, Opening, SplitTerms};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::terms::{StreamTerms, Terms, alternatives};
+
+/// A chat that may be run.
+pub(super) struct Prepared {
+    pub(super) request: Request,
+    pub(super) stream: Option<StreamTerms>,
+    pub(super) split: SplitTerms,
+}
+
+/// The model's chat format, where it has one.
+pub(crate) fn format(app: &App) -> Result<&ChatFormat, ApiError> {
+    app.info.chat.as_ref().ok_or_else(|| {
+        let message = "the model has no chat template";
+        ApiError::new(axum::http::StatusCode::BAD_REQUEST, "model_not_supported", message)
+    })
+}
+
+impl Prepared {
+    pub(super) fn parse(app: &App, map: &Map<String, Value>) -> Result<Prepared, ApiError> {
+        let format = format(app)?;
+        let fields = Fields::of(map);
+        let terms = Terms::parse(app, &fields)?;
+        let logprobs = logprobs(&fields)?;
+        let choice = calls::choice(&fields, calls::functions(&fields)?)?;
+        let parallel = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
+        let conversation = conversation(&fields, map, &choice)?;
+        let budget = fields.count("thinking_budget")?;
+        let grammar = grammar(&fields, &choice, parallel)?;
+        app.check_unknown(fields.unknown())?;
+
+        let prompt = format.prompt(&conversation)?.ids;
+        let marks = Marks::of(&app.info.tokenizer);
+        let opening = marks.opening(&prompt, &app.info.end_tokens);
+        let start = match opening {
+            Opening::Begun => Start::Thinking,
+            Opening::Closed => Start::Now,
+            Opening::Undecided => Start::MayThink,
+        };
+        let begun = opening == Opening::Begun;
+        let thinking = marks.think.zip(marks.think_end).filter(|_| opening != Opening::Closed);
+        let thinking = thinking.map(|(open, close)| Thinking { open, close, begun, budget_tokens: budget });
+        let mut request = Request { logprobs, thinking, ..terms.request(prompt, usize::MAX) };
+        if let Some((grammar, param)) = grammar {
+            let Some(compiler) = &app.info.constraints else {
+                return Err(ApiError::field(param, "needs end tokens, and this model has none"));
+            };
+            let constraint =
+                compiler.compile(&grammar).map_err(|error| ApiError::of_constraint(&error, param))?;
+            request.constraint = Some(constraint.starting(start));
+        }
+        let stops = Arc::new(terms.stops);
+        let split = SplitTerms { marks, opening, calls: choice != Choice::None, stops };
+        Ok(Prepared { request, stream: terms.stream, split })
+    }
+}
+
+/// `logprobs: true` and how many alternatives.
+fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    let top = alternatives(fields, "top_logprobs")?;
+    match (fields.boolean("logprobs")?.unwrap_or(false), top) {
+        (true, top) => Ok(Some(top.unwrap_or(0))),
+        (false, None | Some(0)) => Ok(None),
+        (false, Some(_)) => Err(ApiError::field("top_logprobs", "needs `logprobs` to be true")),
+    }
+}
+
+fn conversation(
+    fields: &Fields<'_>,
+    map: &Map<String, Value>,
+    choice: &Choice,
+) -> Result<Conversation, ApiError> {
+    if fields.value("chat_template").is_some() {
+        return Err(ApiError::field("chat_template", "is not taken: the model's own is used"));
+    }
+    fields.ignore(&["messages", "chat_template_kwargs", "enable_thinking", "add_generation_prompt"]);
+    let mut conversation = Conversation::from_fields(map)?;
+    if *choice == Choice::None {
+        conversation.tools.clear();
+    }
+    if conversation.enable_thinking.is_none() {
+        conversation.enable_thinking = enable_thinking(fields)?;
+    }
+    Ok(conversation)
+}
+
+/// What `reasoning_effort` says about thinking at all; how long it may be is `thinking_budget`'s.
+pub(crate) fn enable_thinking(fields: &Fields<'_>) -> Result<Option<bool>, ApiError> {
+    match fields.text("reasoning_effort")? {
+        None => Ok(None),
+        Some("none" | "minimal") => Ok(Some(false)),
+        Some("low" | "medium" | "high" | "xhigh") => Ok(Some(true)),
+        Some(other) => {
+            let expected = "none, minimal, low, medium, high or xhigh";
+            Err(ApiError::found("reasoning_effort", expected, &Value::from(other)))
+        }
+    }
+}
+
+/// What the answer must match, and which field asked for it.
+fn grammar(
+    fields: &Fields<'_>,
+    choice: &Choice,
+    parallel: bool,
+) -> Result<Option<(Grammar, &'static str)>, ApiError> {
+    let format = response_format(fields)?;
+    match (choice, format) {
+        (Choice::Required(_), Some(_)) => {
+            Err(ApiError::field("response_format", "cannot be had together with required tool calls"))
+        }
+        (Choice::Required(functions), None) => {
+            let functions = functions.clone();
+            Ok(Some((Grammar::ToolCalls { functions, parallel }, "tools")))
+        }
+        (_, format) => Ok(format.map(|schema| (Grammar::JsonSchema(schema), "response_format"))),
+    }
+}
+
+/// The schema that `response_format` asks for.
+fn response_format(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
+    const KIND: &str = "text, json_object or json_schema";
+    let Some(format) = fields.object("response_format")? else { return Ok(None) };
+    let format = Fields::at(format, "response_format.");
+    match format.text("type")? {
+        Some("text") => Ok(None),
+        Some("json_object") => Ok(Some("{\"type\":\"object\"}".to_owned())),
+        Some("json_schema") => {
+            let Some(map) = format.object("json_schema")? else {
+                return Err(ApiError::field("response_format.json_schema", "must be an object, found none"));
+            };
+            match Fields::at(map, "response_format.json_schema.").value("schema") {
+                Some(schema) => Ok(Some(schema.to_string())),
+                None => Err(ApiError::field("response_format.json_schema.schema", "must be a schema, found none")),
+            }
+        }
+        other => {
+            let found = other.map_or(Value::Null, Value::from);
+            Err(ApiError::found("response_format.type", KIND, &found))
+        }
+    }
+}

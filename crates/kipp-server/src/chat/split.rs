@@ -1,0 +1,241 @@
+//! Tells thinking, content and tool calls apart, by the ids of the tokens that mark them: text that merely spells a mark is
+//! text. One machine for answers that are streamed and those that are not, so that both are the same.
+//!
+//! ```text
+//! content --<think>--> thinking --</think>--> content --<tool_call>--> call --</tool_call>--> content
+//! ```
+//!
+//! Newlines around a part belong to its marks and are dropped; those inside stay. A call comes out when it is complete; one
+//! that is no call comes back as the content that it is, marks included.
+
+use std::sync::Arc;
+
+use kipp::TokenId;
+use kipp::engine::StopFilter;
+use kipp::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
+
+use super::calls::{Call, parse_call};
+
+const THINK: &str = "<think>";
+const THINK_END: &str = "</think>";
+const CALL: &str = "<tool_call>";
+const CALL_END: &str = "</tool_call>";
+
+/// The ids of the marks, where the vocabulary has them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marks {
+    pub(crate) think: Option<TokenId>,
+    pub(crate) think_end: Option<TokenId>,
+    call: Option<TokenId>,
+    call_end: Option<TokenId>,
+}
+
+impl Marks {
+    pub(crate) fn of(tokenizer: &Tokenizer) -> Marks {
+        let id = |text| tokenizer.token_id(text);
+        Marks { think: id(THINK), think_end: id(THINK_END), call: id(CALL), call_end: id(CALL_END) }
+    }
+
+    /// Where a prompt leaves the answer as to thinking: the last of its marks and ends of turns tells.
+    pub(crate) fn opening(&self, prompt: &[TokenId], end_tokens: &[TokenId]) -> Opening {
+        let (Some(think), Some(think_end)) = (self.think, self.think_end) else { return Opening::Closed };
+        let marks = |id: &&TokenId| **id == think || **id == think_end || end_tokens.contains(id);
+        match prompt.iter().rev().find(marks) {
+            Some(id) if *id == think => Opening::Begun,
+            Some(id) if *id == think_end => Opening::Closed,
+            _ => Opening::Undecided,
+        }
+    }
+}
+
+/// Where an answer begins, as to thinking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// The prompt has begun the thinking part.
+    Begun,
+    /// The prompt has closed it, or the model knows none.
+    Closed,
+    /// The first token will say.
+    Undecided,
+}
+
+/// What an answer goes on by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Delta {
+    Thinking(String),
+    Content(String),
+    Call(Call),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Thinking,
+    Content,
+    /// The text since its mark.
+    Call(String),
+}
+
+/// How a choice is split.
+#[derive(Clone)]
+pub(crate) struct SplitTerms {
+    pub(crate) marks: Marks,
+    pub(crate) opening: Opening,
+    /// Calls are looked for.
+    pub(crate) calls: bool,
+    /// What the engine stops at, in content.
+    pub(crate) stops: Arc<Vec<String>>,
+}
+
+/// The machine of one choice.
+pub(crate) struct Split {
+    terms: SplitTerms,
+    decoder: StreamDecoder,
+    part: Part,
+    /// Holds back what may become a stop string; the engine decides whether it did.
+    filter: StopFilter,
+    /// A stop string is complete: nothing of the content may follow.
+    stopped: bool,
+    /// Nothing of this part went out yet, so newlines belong to the mark before it.
+    at_start: bool,
+    /// Newlines that belong to the next mark, if one comes.
+    held: String,
+    pub(crate) calls: usize,
+}
+
+impl Split {
+    pub(crate) fn new(terms: SplitTerms, tokenizer: &Tokenizer) -> Split {
+        let part = if terms.opening == Opening::Begun { Part::Thinking } else { Part::Content };
+        Split {
+            decoder: tokenizer.stream_decoder(true),
+            filter: StopFilter::new(terms.stops.to_vec()),
+            at_start: part == Part::Thinking,
+            part,
+            terms,
+            stopped: false,
+            held: String::new(),
+            calls: 0,
+        }
+    }
+
+    /// Whether the next token would be thinking.
+    pub(crate) fn is_thinking(&self) -> bool {
+        self.part == Part::Thinking
+    }
+
+    /// Takes a token; whether it is one of the content.
+    pub(crate) fn push(&mut self, id: TokenId, out: &mut Vec<Delta>) -> Result<bool, TokenizerError> {
+        let text = self.decoder.push(id)?.to_owned();
+        let Marks { think, think_end, call, call_end } = self.terms.marks;
+        let is = |mark: Option<TokenId>| mark == Some(id);
+        // What a mark completes comes before it.
+        let before = |mark: &str| text.strip_suffix(mark).unwrap_or_default().to_owned();
+        match &self.part {
+            Part::Content if is(think) && think_end.is_some() => {
+                self.leave(&before(THINK), Part::Thinking, out);
+            }
+            Part::Thinking if is(think_end) => self.leave(&before(THINK_END), Part::Content, out),
+            Part::Content if is(call) && call_end.is_some() && self.terms.calls => {
+                self.leave(&before(CALL), Part::Call(String::new()), out);
+            }
+            Part::Call(_) if is(call_end) => {
+                self.emit(&before(CALL_END), out);
+                self.end_call(CALL_END, out);
+            }
+            part => {
+                let content = *part == Part::Content;
+                self.emit(&text, out);
+                return Ok(content);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The answer has ended.
+    pub(crate) fn finish(&mut self, out: &mut Vec<Delta>) {
+        let rest = self.decoder.finish().to_owned();
+        self.emit(&rest, out);
+        if matches!(self.part, Part::Call(_)) {
+            self.end_call("", out);
+        }
+        self.release(out);
+        if self.part == Part::Content && !self.at_start {
+            let held = std::mem::take(&mut self.held);
+            put(Delta::Content(held), out);
+        }
+    }
+
+    /// Goes on to another part, after the rest of this one.
+    fn leave(&mut self, rest: &str, next: Part, out: &mut Vec<Delta>) {
+        self.emit(rest, out);
+        self.release(out);
+        // They belong to the mark.
+        self.held.clear();
+        self.at_start = true;
+        self.part = next;
+    }
+
+    fn emit(&mut self, text: &str, out: &mut Vec<Delta>) {
+        match &mut self.part {
+            Part::Call(raw) => raw.push_str(text),
+            Part::Thinking => self.trimmed(text, out),
+            Part::Content if self.stopped => {}
+            Part::Content => {
+                let released = self.filter.push(text);
+                self.stopped = released.stopped;
+                self.trimmed(&released.text, out);
+            }
+        }
+    }
+
+    /// Text that was held back for a stop string that did not come.
+    fn release(&mut self, out: &mut Vec<Delta>) {
+        if !self.stopped {
+            let text = self.filter.finish();
+            self.trimmed(&text, out);
+        }
+    }
+
+    /// Gives text out, but for newlines that may belong to a mark.
+    fn trimmed(&mut self, text: &str, out: &mut Vec<Delta>) {
+        let text = if self.at_start { text.trim_start_matches('\n') } else { text };
+        if text.is_empty() {
+            return;
+        }
+        self.at_start = false;
+        let mut text = std::mem::take(&mut self.held) + text;
+        if self.part == Part::Thinking || self.terms.calls {
+            self.held = text.split_off(text.trim_end_matches('\n').len());
+        }
+        let thinking = self.part == Part::Thinking;
+        put(if thinking { Delta::Thinking(text) } else { Delta::Content(text) }, out);
+    }
+
+    /// The text of a call is complete, or will never be.
+    fn end_call(&mut self, mark: &str, out: &mut Vec<Delta>) {
+        let Part::Call(raw) = std::mem::replace(&mut self.part, Part::Content) else { return };
+        match parse_call(&raw) {
+            Some(call) => {
+                self.calls += 1;
+                self.at_start = true;
+                out.push(Delta::Call(call));
+            }
+            None => {
+                self.at_start = false;
+                self.emit(&format!("{CALL}{raw}{mark}"), out);
+            }
+        }
+    }
+}
+
+/// Adds a delta; what goes on where the last one was becomes part of it.
+fn put(delta: Delta, out: &mut Vec<Delta>) {
+    match (out.last_mut(), delta) {
+        (_, Delta::Thinking(text) | Delta::Content(text)) if text.is_empty() => {}
+        (Some(Delta::Thinking(last)), Delta::Thinking(more))
+        | (Some(Delta::Content(last)), Delta::Content(more)) => last.push_str(&more),
+        (_, delta) => out.push(delta),
+    }
+}
+
+#[cfg(test)]
+mod tests;
