@@ -124,7 +124,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
         ));
     }
     let log = log(args.log);
+    let loading = kipp_server::Loading::start(&listener).context("answering while the model is loaded")?;
     let (engine, info) = prepare(args, keys, log)?;
+    drop(loading);
     let server = Server::new(engine, info);
     let seconds = Duration::from_secs;
     let LimitArgs { header_seconds, idle_seconds, drain_seconds, .. } = args.limits;

@@ -164,7 +164,10 @@ impl App {
     pub(crate) fn check_unknown(&self, unknown: Vec<String>) -> Result<(), ApiError> {
         let Some(first) = unknown.first() else { return Ok(()) };
         if self.info.strict_fields {
-            return Err(ApiError::field(first.escape_debug().to_string(), "is not known, and --strict-fields is on"));
+            return Err(ApiError::field(
+                first.escape_debug().to_string(),
+                "is not known, and --strict-fields is on",
+            ));
         }
         for name in unknown {
             let name: String = name.chars().take(100).collect();

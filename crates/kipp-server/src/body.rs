@@ -16,7 +16,8 @@ use crate::error::ApiError;
 /// The body.
 pub(crate) async fn read(app: &App, request: Request) -> Result<Bytes, ApiError> {
     let limit = app.info.max_body_bytes;
-    let announced = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let announced =
+        request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     // Refused before any of it is read.
     if announced.is_some_and(|bytes: u64| bytes > limit as u64) {
         return Err(too_large(limit));

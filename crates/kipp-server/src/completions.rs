@@ -26,7 +26,10 @@ const DEFAULT_TOKENS: usize = 16;
 const MAX_PROMPTS: usize = 256;
 
 /// The endpoint.
-pub(crate) async fn complete(State(app): State<Arc<App>>, request: HttpRequest) -> Result<Response, ApiError> {
+pub(crate) async fn complete(
+    State(app): State<Arc<App>>,
+    request: HttpRequest,
+) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
     let preparing = Arc::clone(&app);
     let prepared = body::off_thread(move || Prepared::parse(&preparing, &parse_body(&bytes)?)).await?;
@@ -89,10 +92,7 @@ impl Prepared {
 }
 
 /// A text, ids, or a list of either; each with its text where it was one.
-fn prompts<'a>(
-    app: &App,
-    fields: &Fields<'a>,
-) -> Result<Vec<(Vec<TokenId>, Option<&'a str>)>, ApiError> {
+fn prompts<'a>(app: &App, fields: &Fields<'a>) -> Result<Vec<(Vec<TokenId>, Option<&'a str>)>, ApiError> {
     const PROMPT: &str = "a text, token ids, or a list of either";
     let of_text = |text: &'a str| (app.info.tokenizer.encode_with_control(text), Some(text));
     let value = fields.value("prompt").unwrap_or(&Value::Null);
@@ -230,8 +230,7 @@ impl Shape for Completion {
                 continue;
             }
             let logprobs = self.logprobs_of(index);
-            let choice =
-                json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish});
+            let choice = json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish});
             let mut chunk = self.document(vec![choice]);
             if self.stream.continuous_usage {
                 chunk["usage"] = self.usage.json();

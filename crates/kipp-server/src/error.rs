@@ -79,7 +79,39 @@ impl ApiError {
         json!({"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}})
     }
 
-    /// What a request of several prompts says of the one that is too long.
+    /// The same in Anthropic's shape.
+    pub(crate) fn anthropic_body(&self) -> Value {
+        let kind = match self.status {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            status if status.is_server_error() => "api_error",
+            _ => "invalid_request_error",
+        };
+        json!({"type": "error", "error": {"type": kind, "message": self.message}})
+    }
+
+    pub(crate) fn into_anthropic(self) -> Response {
+        let body = self.anthropic_body();
+        self.response(&body)
+    }
+
+    fn response(self, body: &Value) -> Response {
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+        }
+        // For whoever must say it in another shape.
+        response.extensions_mut().insert(self);
+        response
+    }
+
+    /// What the engine refuses; `prompt_field` is where its prompt came from.
     pub(crate) fn of_request(error: RequestError, prompt_field: &str) -> ApiError {
         let message = error.to_string();
         let invalid = ApiError::invalid(message.clone());
@@ -89,7 +121,9 @@ impl ApiError {
                 let code = "context_length_exceeded";
                 ApiError::new(StatusCode::BAD_REQUEST, code, message).about(prompt_field)
             }
-            RequestError::Token { field, .. } | RequestError::OutOfRange { field, .. } => invalid.about(field),
+            RequestError::Token { field, .. } | RequestError::OutOfRange { field, .. } => {
+                invalid.about(field)
+            }
             RequestError::EmptyStop | RequestError::NoTokenizer => invalid.about("stop"),
             RequestError::Sampling(error) => error.into(),
             RequestError::QueueFull { .. } => {
@@ -150,14 +184,8 @@ impl From<RequestFailure> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(self.body().to_string()));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if self.status == StatusCode::TOO_MANY_REQUESTS {
-            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
-        }
-        response
+        let body = self.body();
+        self.response(&body)
     }
 }
 

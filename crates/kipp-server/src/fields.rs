@@ -19,8 +19,9 @@ pub(crate) struct Fields<'a> {
 
 /// A request's body as JSON. Numbers keep their spelling, since some of them go into prompts.
 pub(crate) fn parse_body(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
-    let text = std::str::from_utf8(body)
-        .map_err(|error| ApiError::invalid(format!("the body is not UTF-8 at byte {}", error.valid_up_to())))?;
+    let text = std::str::from_utf8(body).map_err(|error| {
+        ApiError::invalid(format!("the body is not UTF-8 at byte {}", error.valid_up_to()))
+    })?;
     match parse_json(text) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(ApiError::invalid("the body must be a JSON object")),

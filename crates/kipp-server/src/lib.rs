@@ -13,7 +13,9 @@ mod completions;
 mod connection;
 mod error;
 mod fields;
+mod loading;
 mod logprobs;
+mod messages;
 mod metrics;
 mod models;
 mod openapi;
@@ -27,5 +29,6 @@ mod tokens;
 mod usage;
 
 pub use app::{Log, LogLine, ServerInfo};
+pub use loading::Loading;
 pub use router::router;
 pub use serve::{Patience, Server};

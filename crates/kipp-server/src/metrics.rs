@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kipp::engine::{EngineStats, RequestStats};
+use kipp::engine::{EngineStats, RequestStats, STEP_SECONDS};
 
 /// Upper bounds of the buckets, in seconds: from a token of a small model to a long prompt of a large one.
 const BOUNDS: [f64; 16] =
@@ -47,14 +47,8 @@ impl Histogram {
 
     fn write(&self, out: &mut String, name: &str, help: &str) {
         head(out, name, "histogram", help);
-        let mut below = 0;
-        for (bound, count) in BOUNDS.iter().zip(self.counts) {
-            below += count;
-            line(out, &format!("{name}_bucket{{le=\"{bound}\"}}"), below);
-        }
-        line(out, &format!("{name}_bucket{{le=\"+Inf\"}}"), self.total);
-        line(out, &format!("{name}_sum"), self.sum);
-        line(out, &format!("{name}_count"), self.total);
+        let buckets = BOUNDS.iter().copied().zip(self.counts);
+        histogram(out, name, buckets, self.total, self.sum);
     }
 }
 
@@ -108,6 +102,11 @@ impl Metrics {
 }
 
 fn engine_text(out: &mut String, engine: &EngineStats) {
+    let name = "kipp_step_seconds";
+    head(out, name, "histogram", "Steps of the engine");
+    let times = engine.step_times;
+    let buckets = STEP_SECONDS.iter().copied().zip(times.counts);
+    histogram(out, name, buckets, engine.steps, times.total.as_secs_f64());
     let gauges = [
         ("kipp_requests_running", "Requests that run", engine.running_requests),
         ("kipp_requests_waiting", "Requests that wait", engine.waiting_requests),
@@ -118,7 +117,8 @@ fn engine_text(out: &mut String, engine: &EngineStats) {
     }
     head(out, "kipp_kv_blocks", "gauge", "Blocks of keys and values; used, cached and free are all of them");
     let kv = engine.kv;
-    for (state, blocks) in [("total", kv.total), ("used", kv.used), ("cached", kv.cached), ("free", kv.free)] {
+    for (state, blocks) in [("total", kv.total), ("used", kv.used), ("cached", kv.cached), ("free", kv.free)]
+    {
         line(out, &format!("kipp_kv_blocks{{state=\"{state}\"}}"), blocks);
     }
     let counters = [
@@ -136,6 +136,18 @@ fn engine_text(out: &mut String, engine: &EngineStats) {
         head(out, name, "counter", help);
         line(out, name, value);
     }
+}
+
+/// Lines of a histogram: what is above each bound before and up to each bound, all, and their sum.
+fn histogram(out: &mut String, name: &str, buckets: impl Iterator<Item = (f64, u64)>, total: u64, sum: f64) {
+    let mut below = 0;
+    for (bound, count) in buckets {
+        below += count;
+        line(out, &format!("{name}_bucket{{le=\"{bound}\"}}"), below);
+    }
+    line(out, &format!("{name}_bucket{{le=\"+Inf\"}}"), total);
+    line(out, &format!("{name}_sum"), sum);
+    line(out, &format!("{name}_count"), total);
 }
 
 fn head(out: &mut String, name: &str, kind: &str, help: &str) {
@@ -166,7 +178,10 @@ mod tests {
             "_count 4\n",
             "_sum 400.005\n",
         ] {
-            assert!(text.contains(&format!("kipp_time_to_first_token_seconds{expected}")), "{expected}: {text}");
+            assert!(
+                text.contains(&format!("kipp_time_to_first_token_seconds{expected}")),
+                "{expected}: {text}"
+            );
         }
     }
 }

@@ -14,10 +14,13 @@ use tower_http::cors::CorsLayer;
 
 use crate::app::{App, LogLine, ServerInfo};
 use crate::error::ApiError;
-use crate::{auth, chat, completions, models, openapi, state, tokens};
+use crate::{auth, chat, completions, messages, models, openapi, state, tokens};
 
 /// The header that carries a request's id, from the client or ours.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Where errors have Anthropic's shape.
+const ANTHROPIC: &str = "/v1/messages";
 
 /// Characters of a client's own request id.
 const MAX_ID: usize = 128;
@@ -40,6 +43,8 @@ pub(crate) fn of_app(app: &Arc<App>) -> Router {
         .route("/v1/loads", get(state::loads))
         .route("/v1/completions", post(completions::complete))
         .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn_with_state(Arc::clone(app), auth::check));
@@ -78,7 +83,11 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let id = given.filter(usable).map_or_else(|| app.new_id("req-"), str::to_owned);
     let endpoint = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let method = request.method().to_string();
+    let is_anthropic = request.uri().path().starts_with(ANTHROPIC);
     let mut response = next.run(request).await.into_response();
+    if let Some(error) = response.extensions_mut().remove::<ApiError>().filter(|_| is_anthropic) {
+        response = error.into_anthropic();
+    }
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

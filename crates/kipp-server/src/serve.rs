@@ -54,12 +54,7 @@ impl Server {
     ///
     /// # Errors
     /// Where the system gives no runtime or the listener is broken.
-    pub fn run(
-        self,
-        listener: TcpListener,
-        patience: Patience,
-        drain: impl Fn() -> bool,
-    ) -> io::Result<()> {
+    pub fn run(self, listener: TcpListener, patience: Patience, drain: impl Fn() -> bool) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let told = async {
             while !drain() {

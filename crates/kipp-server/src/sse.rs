@@ -33,6 +33,11 @@ pub(crate) trait Shape: Send + 'static {
 
     /// The whole answer.
     fn whole(self) -> Value;
+
+    /// Whether events carry their type as a name, as Anthropic's do; such a stream has no `[DONE]`.
+    fn named_events(&self) -> bool {
+        false
+    }
 }
 
 /// An answer with a JSON document.
@@ -75,6 +80,7 @@ fn stream(running: Running, shape: impl Shape) -> Response {
 
 /// Writes until the answer ends or nobody reads. Returning drops what runs.
 async fn write(mut running: Running, mut shape: impl Shape, sender: Sender<Bytes>) {
+    let named = shape.named_events();
     loop {
         let told = tokio::select! {
             () = sender.closed() => return,
@@ -87,27 +93,32 @@ async fn write(mut running: Running, mut shape: impl Shape, sender: Sender<Bytes
         };
         match chunks {
             Ok(chunks) => {
-                if send(&sender, &chunks).await.is_err() {
+                if send(&sender, &chunks, named).await.is_err() {
                     return;
                 }
             }
             Err(error) => {
-                let _ = send(&sender, &[error.body()]).await;
+                let body = if named { error.anthropic_body() } else { error.body() };
+                let _ = send(&sender, &[body], named).await;
                 return;
             }
         }
     }
-    if send(&sender, &shape.last_chunks()).await.is_ok() {
+    if send(&sender, &shape.last_chunks(), named).await.is_ok() && !named {
         let _ = sender.send(Bytes::from_static(b"data: [DONE]\n\n")).await;
     }
 }
 
 /// Sends chunks as one piece; an error is a reader that left.
-async fn send(sender: &Sender<Bytes>, chunks: &[Value]) -> Result<(), ()> {
+async fn send(sender: &Sender<Bytes>, chunks: &[Value], named: bool) -> Result<(), ()> {
     if chunks.is_empty() {
         return Ok(());
     }
-    let text: String = chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
+    let event = |chunk: &Value| match chunk["type"].as_str().filter(|_| named) {
+        Some(name) => format!("event: {name}\ndata: {chunk}\n\n"),
+        None => format!("data: {chunk}\n\n"),
+    };
+    let text: String = chunks.iter().map(event).collect();
     sender.send(text.into()).await.map_err(|_| ())
 }
 

@@ -41,10 +41,20 @@ impl Terms {
     pub(crate) fn parse(app: &App, fields: &Fields<'_>) -> Result<Terms, ApiError> {
         app.check_model(fields)?;
         // Clients send them to everybody; here they mean nothing.
-        fields.ignore(&["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"]);
+        fields.ignore(&[
+            "user",
+            "metadata",
+            "store",
+            "service_tier",
+            "safety_identifier",
+            "prompt_cache_key",
+        ]);
         let choices = fields.within("n", 1, MAX_CHOICES as usize)?.unwrap_or(1);
         if let Some(best_of) = fields.within("best_of", 1, MAX_CHOICES as usize)?.filter(|n| *n != choices) {
-            return Err(ApiError::field("best_of", format!("must equal `n`, which is {choices}, found {best_of}")));
+            return Err(ApiError::field(
+                "best_of",
+                format!("must equal `n`, which is {choices}, found {best_of}"),
+            ));
         }
         Ok(Terms {
             sampling: SamplingParams::parse(sampling(&app.info.sampling, fields)?)?,
@@ -132,9 +142,10 @@ fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
     };
     match fields.value("stop") {
         None => Ok(Vec::new()),
-        Some(Value::Array(items)) if items.len() > MAX_STOPS => {
-            Err(ApiError::field("stop", format!("must hold at most {MAX_STOPS} texts, found {}", items.len())))
-        }
+        Some(Value::Array(items)) if items.len() > MAX_STOPS => Err(ApiError::field(
+            "stop",
+            format!("must hold at most {MAX_STOPS} texts, found {}", items.len()),
+        )),
         Some(Value::Array(items)) => items.iter().map(one).collect(),
         Some(value) => Ok(vec![one(value)?]),
     }

@@ -49,10 +49,7 @@ fn tokens_of(app: &App, map: &Map<String, Value>) -> Result<Value, ApiError> {
 }
 
 /// Text, control tokens included.
-pub(crate) async fn detokenize(
-    State(app): State<Arc<App>>,
-    request: Request,
-) -> Result<Response, ApiError> {
+pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
     let prompt = body::off_thread(move || {
         let map = parse_body(&bytes)?;

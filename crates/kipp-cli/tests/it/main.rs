@@ -10,6 +10,7 @@ mod interrupt;
 mod numbers;
 mod run;
 mod saved;
+mod serve;
 mod show;
 mod speculation;
 mod tokenize;

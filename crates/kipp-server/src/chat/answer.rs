@@ -94,8 +94,11 @@ impl Chat {
                         // The engine has decoded it already.
                         |error| ApiError::internal(error.to_string()),
                     )?;
-                    if let Some(count) =
-                        self.usage.reasoning_tokens.as_mut().filter(|_| thinking || choice.split.is_thinking())
+                    if let Some(count) = self
+                        .usage
+                        .reasoning_tokens
+                        .as_mut()
+                        .filter(|_| thinking || choice.split.is_thinking())
                     {
                         *count += 1;
                     }
@@ -227,11 +230,8 @@ impl Shape for Chat {
             message.insert("role".to_owned(), "assistant".into());
             let content = std::mem::take(&mut choice.content);
             // Where there is nothing but calls, content is null, as clients expect.
-            let content = if content.is_empty() && !choice.calls.is_empty() {
-                Value::Null
-            } else {
-                content.into()
-            };
+            let content =
+                if content.is_empty() && !choice.calls.is_empty() { Value::Null } else { content.into() };
             message.insert("content".to_owned(), content);
             if !choice.thinking.is_empty() {
                 let thinking = std::mem::take(&mut choice.thinking);

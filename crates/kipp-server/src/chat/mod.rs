@@ -10,7 +10,8 @@ use std::sync::Arc;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 
-pub(crate) use request::{enable_thinking, format};
+pub(crate) use request::{Prepared, enable_thinking, format};
+pub(crate) use split::{Delta, Split};
 
 use crate::app::App;
 use crate::body;
@@ -20,11 +21,13 @@ use crate::running::Running;
 use crate::sse;
 
 /// The endpoint.
-pub(crate) async fn complete(State(app): State<Arc<App>>, request: HttpRequest) -> Result<Response, ApiError> {
+pub(crate) async fn complete(
+    State(app): State<Arc<App>>,
+    request: HttpRequest,
+) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
     let preparing = Arc::clone(&app);
-    let prepared =
-        body::off_thread(move || request::Prepared::parse(&preparing, &parse_body(&bytes)?)).await?;
+    let prepared = body::off_thread(move || Prepared::parse(&preparing, &parse_body(&bytes)?)).await?;
     let streams = prepared.stream.is_some();
     let running = Running::start(&app, vec![prepared.request.clone()], "messages")?;
     Ok(sse::answer(running, answer::Chat::new(app, prepared), streams).await)

@@ -16,10 +16,10 @@ use crate::fields::Fields;
 use crate::terms::{StreamTerms, Terms, alternatives};
 
 /// A chat that may be run.
-pub(super) struct Prepared {
-    pub(super) request: Request,
-    pub(super) stream: Option<StreamTerms>,
-    pub(super) split: SplitTerms,
+pub(crate) struct Prepared {
+    pub(crate) request: Request,
+    pub(crate) stream: Option<StreamTerms>,
+    pub(crate) split: SplitTerms,
 }
 
 /// The model's chat format, where it has one.
@@ -31,7 +31,7 @@ pub(crate) fn format(app: &App) -> Result<&ChatFormat, ApiError> {
 }
 
 impl Prepared {
-    pub(super) fn parse(app: &App, map: &Map<String, Value>) -> Result<Prepared, ApiError> {
+    pub(crate) fn parse(app: &App, map: &Map<String, Value>) -> Result<Prepared, ApiError> {
         let format = format(app)?;
         let fields = Fields::of(map);
         let terms = Terms::parse(app, &fields)?;
@@ -144,7 +144,9 @@ fn response_format(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
             };
             match Fields::at(map, "response_format.json_schema.").value("schema") {
                 Some(schema) => Ok(Some(schema.to_string())),
-                None => Err(ApiError::field("response_format.json_schema.schema", "must be a schema, found none")),
+                None => {
+                    Err(ApiError::field("response_format.json_schema.schema", "must be a schema, found none"))
+                }
             }
         }
         other => {

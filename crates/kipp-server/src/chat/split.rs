@@ -117,6 +117,11 @@ impl Split {
         }
     }
 
+    /// Whether a stop string ended the content.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
     /// Whether the next token would be thinking.
     pub(crate) fn is_thinking(&self) -> bool {
         self.part == Part::Thinking

@@ -40,7 +40,7 @@ pub use handle::{ChannelSink, EngineHandle, UNDELIVERED_EVENTS};
 pub use request::{
     MAX_CHOICES, MAX_LOGPROBS, MAX_STOPS, NewDrafter, Request, RequestError, Speculation, Thinking,
 };
-pub use stats::{EngineStats, RequestStats, StepReport};
+pub use stats::{EngineStats, RequestStats, STEP_SECONDS, StepReport, StepTimes};
 pub use stop::{Released, StopFilter};
 
 use completion::{Completion, Terms};

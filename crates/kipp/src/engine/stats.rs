@@ -48,6 +48,30 @@ impl StepReport {
     }
 }
 
+/// Upper bounds, in seconds, by which steps are counted: from a token of a small model to a prompt's chunk of a large one.
+pub const STEP_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// How long steps took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepTimes {
+    /// Steps above the bound before and up to each of [`STEP_SECONDS`].
+    pub counts: [u64; STEP_SECONDS.len()],
+    /// All of them together.
+    pub total: Duration,
+}
+
+impl StepTimes {
+    /// A step took so long.
+    pub(super) fn add(&mut self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let counts = STEP_SECONDS.iter().zip(&mut self.counts);
+        if let Some((_, count)) = counts.into_iter().find(|(bound, _)| seconds <= **bound) {
+            *count += 1;
+        }
+        self.total += duration;
+    }
+}
+
 /// What an engine did since it was opened, and what it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
@@ -63,6 +87,8 @@ pub struct EngineStats {
     pub failed_requests: u64,
     /// Steps.
     pub steps: u64,
+    /// How long they took.
+    pub step_times: StepTimes,
     /// Prompt tokens of requests that left the queue, adopted ones too.
     pub prompt_tokens: u64,
     /// Tokens of answers.

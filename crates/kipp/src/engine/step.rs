@@ -48,6 +48,7 @@ impl Engine {
         }
         if report.rows() > 0 {
             self.counts.steps += 1;
+            self.counts.step_times.add(report.duration);
             self.pace.measured(&report);
         }
         report
