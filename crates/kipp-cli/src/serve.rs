@@ -12,6 +12,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use kipp::artifact::Artifact;
 use kipp::chat::ChatFormat;
 use kipp::engine::{Engine, EngineHandle, EngineOptions, SystemClock};
+use kipp::kv::BLOCK_TOKENS;
 use kipp::sampling::SamplingFields;
 use kipp::sampling::constraint::ConstraintCompiler;
 use kipp_server::{Log, LogLine, Patience, Server, ServerInfo};
@@ -205,6 +206,7 @@ fn prepare(args: &ServeArgs, keys: Vec<String>, log: Log) -> anyhow::Result<(Eng
     let kv = args.context.attention.kv;
     let mut options = args.step.options(kv, context.tokens);
     options.kv_blocks = args.pool.serving_blocks(&artifact, &spec, kv, context.tokens)?;
+    report::note(&format!("keys and values: {} tokens in all", options.kv_blocks * BLOCK_TOKENS));
     let loading = Loading::start(&artifact, &spec, &args.backend);
     let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
     let chat = ChatFormat::open(artifact.tokenizer_files(), &tokenizer).context("the chat template")?;

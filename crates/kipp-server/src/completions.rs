@@ -91,8 +91,11 @@ impl Prepared {
     }
 }
 
-/// A text, ids, or a list of either; each with its text where it was one.
-fn prompts<'a>(app: &App, fields: &Fields<'a>) -> Result<Vec<(Vec<TokenId>, Option<&'a str>)>, ApiError> {
+/// The ids of a prompt, and its text where it was one.
+type Prompt<'a> = (Vec<TokenId>, Option<&'a str>);
+
+/// A text, ids, or a list of either.
+fn prompts<'a>(app: &App, fields: &Fields<'a>) -> Result<Vec<Prompt<'a>>, ApiError> {
     const PROMPT: &str = "a text, token ids, or a list of either";
     let of_text = |text: &'a str| (app.info.tokenizer.encode_with_control(text), Some(text));
     let value = fields.value("prompt").unwrap_or(&Value::Null);

@@ -23,6 +23,13 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// A pause where the system has no more sockets.
 const NO_SOCKETS: Duration = Duration::from_millis(50);
 
+/// Threads that read requests: enough that a grammar which compiles keeps nobody waiting, and few enough that large bodies do
+/// not fill the memory all at once.
+const READERS: usize = 8;
+
+/// Stack of such a thread, which handles grammars' trees: as much as a main thread has.
+const STACK_BYTES: usize = 8 << 20;
+
 /// How long the server waits, for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
@@ -55,7 +62,9 @@ impl Server {
     /// # Errors
     /// Where the system gives no runtime or the listener is broken.
     pub fn run(self, listener: TcpListener, patience: Patience, drain: impl Fn() -> bool) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let builder = builder.max_blocking_threads(READERS).thread_stack_size(STACK_BYTES);
+        let runtime = builder.enable_all().build()?;
         let told = async {
             while !drain() {
                 sleep(LOOK).await;

@@ -133,7 +133,7 @@ fn max_tokens(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
 
 fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
     let one = |value: &Value| match value.as_str() {
-        Some(text) if text.is_empty() => Err(ApiError::field("stop", "must not hold an empty text")),
+        Some("") => Err(ApiError::field("stop", "must not hold an empty text")),
         Some(text) if text.len() > MAX_STOP_BYTES => {
             Err(ApiError::field("stop", format!("must hold texts of at most {MAX_STOP_BYTES} bytes")))
         }

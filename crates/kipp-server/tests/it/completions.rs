@@ -74,7 +74,7 @@ fn a_stream_has_the_same_text_and_the_counts_at_its_end() {
     }
     assert_eq!(last["timings"]["completion_tokens"], whole["usage"]["completion_tokens"]);
     assert!(before.iter().all(|event| event["usage"].is_null()));
-    let mut continuous = body.clone();
+    let mut continuous = body;
     continuous["stream_options"] = json!({"continuous_usage_stats": true});
     let (_, events) = streamed(&server, continuous);
     assert!(events.iter().all(|event| event["usage"]["completion_tokens"].is_u64()));
