@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use kipp::artifact::Artifact;
 use kipp::chat::ChatFormat;
@@ -18,7 +17,7 @@ use kipp::sampling::constraint::ConstraintCompiler;
 use kipp_server::{Log, LogLine, Patience, Server, ServerInfo};
 use serde_json::json;
 
-use crate::args::{BackendArgs, BackendName, ContextArgs, ModelArg, PoolArgs, StepArgs};
+use crate::args::{self, BackendArgs, BackendName, ContextArgs, ModelArg, PoolArgs, StepArgs};
 use crate::load::{self, Loaded, Loading};
 use crate::outcome::{Outcome, UsageError};
 use crate::{input, interrupt, open, report};
@@ -39,14 +38,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", env = "KIPP_SERVED_MODEL_NAME", action = ArgAction::Append)]
     served_model_name: Vec<String>,
     /// Take requests for any model name
-    #[arg(long, env = "KIPP_ANY_MODEL", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_ANY_MODEL", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     any_model: bool,
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
     limits: LimitArgs,
     /// Refuse fields that are not known, instead of ignoring them
-    #[arg(long, env = "KIPP_STRICT_FIELDS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "KIPP_STRICT_FIELDS", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     strict_fields: bool,
     /// How the log on standard error is written
     #[arg(long, value_enum, value_name = "FORM", env = "KIPP_LOG", default_value = "text")]
