@@ -44,7 +44,7 @@ fn split(text: &str, opening: Opening) -> (String, String, Vec<Call>) {
         match tokenizer.token_id(&text) {
             Some(mark) => letters.push(mark),
             None => {
-                letters.extend(tokenizer.token_bytes(id).iter().map(|byte| byte_token(&tokenizer, *byte)))
+                letters.extend(tokenizer.token_bytes(id).iter().map(|byte| byte_token(&tokenizer, *byte)));
             }
         }
     }
