@@ -12,6 +12,9 @@ use crate::token::TokenId;
 /// of schemas as they are used take milliseconds.
 const LIMIT: Duration = Duration::from_secs(2);
 
+/// Time between two looks that counts at most: where a machine stood still meanwhile, so did the thread that computes.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
+
 /// How long a step waits for masks when the model is done. Few masks take so long, and a pause like this is not seen in a
 /// flowing answer; a choice whose mask takes longer sits out, and its row is evaluated again.
 pub(super) const PATIENCE: Duration = Duration::from_millis(20);
@@ -21,6 +24,10 @@ pub(super) struct Masking {
     /// Not here while a job has it, nor after it failed.
     constraint: Option<Constraint>,
     job: Option<MaskJob>,
+    /// How long the job has been waited for, and when that was counted last. In real time, whatever clock the engine was
+    /// handed: the thread that computes runs in it.
+    waited: Duration,
+    looked: Instant,
     /// Of the next token and of those after drafted ones.
     masks: Result<Masks, ConstraintError>,
     /// The draft that the masks are for.
@@ -34,6 +41,8 @@ impl Masking {
         Masking {
             constraint: Some(constraint),
             job: None,
+            waited: Duration::ZERO,
+            looked: Instant::now(),
             masks: Ok(Masks::default()),
             draft: Vec::new(),
             taken: Vec::new(),
@@ -48,6 +57,7 @@ impl Masking {
         let Some(constraint) = self.constraint.take() else { return };
         self.draft = draft.to_vec();
         let taken = std::mem::take(&mut self.taken);
+        (self.waited, self.looked) = (Duration::ZERO, Instant::now());
         self.job = Some(worker.start(constraint, taken, self.draft.clone()));
     }
 
@@ -63,10 +73,12 @@ impl Masking {
         true
     }
 
-    /// Whether it has looked long enough. In real time, whatever clock the engine was handed: the thread that computes
-    /// runs in it.
+    /// Whether it has looked long enough; asked before every step.
     pub(super) fn is_overdue(&mut self) -> bool {
-        !self.look(Instant::now()) && self.job.as_ref().is_some_and(|job| job.age() > LIMIT)
+        let now = Instant::now();
+        self.waited += now.saturating_duration_since(self.looked).min(LONGEST_LOOK);
+        self.looked = now;
+        !self.look(now) && self.waited > LIMIT
     }
 
     /// Whether there is an answer about the next token, if only that there is none.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use llguidance::CancellationHandle;
 
@@ -150,7 +150,7 @@ impl MaskWorker {
     pub fn start(&self, constraint: Constraint, taken: Vec<TokenId>, draft: Vec<TokenId>) -> MaskJob {
         let (reply, done) = mpsc::sync_channel(1);
         let stop = constraint.cancellation();
-        let job = MaskJob { done, stop, began: Instant::now() };
+        let job = MaskJob { done, stop };
         let mut queue = self.0.queue();
         queue.jobs.push_back(Work { constraint, taken, draft, reply });
         if queue.threads == 0 {
@@ -200,7 +200,6 @@ impl Drop for MaskWorker {
 pub struct MaskJob {
     done: Receiver<Done>,
     stop: Option<CancellationHandle>,
-    began: Instant,
 }
 
 impl MaskJob {
@@ -217,11 +216,6 @@ impl MaskJob {
         // The constraint goes on: it is not to be stopped any more.
         self.stop = None;
         Some(done)
-    }
-
-    /// How long ago it was started.
-    pub fn age(&self) -> Duration {
-        self.began.elapsed()
     }
 }
 
