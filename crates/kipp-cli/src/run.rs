@@ -137,9 +137,6 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         if args.json.json { &mut |_| Ok(()) } else { &mut |text| report::text(text) };
     let (completion, engine) = generate(engine, &interrupt, request, sink)?;
     drafters.iter().for_each(tell_failure);
-    if let Some(saving) = saving {
-        saving.keep(engine, &[&prompt[..], &completion.tokens].concat())?;
-    }
 
     if args.json.json {
         report::json(&RunReport {
@@ -153,6 +150,10 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         })?;
     } else {
         end_text(&completion)?;
+    }
+    // After the answer, which a full disk must not keep from whoever waits for it.
+    if let Some(saving) = saving {
+        saving.keep(engine, &[&prompt[..], &completion.tokens].concat())?;
     }
     drop(graceful);
     Ok(completion.finish_reason.outcome())

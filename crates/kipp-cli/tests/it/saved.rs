@@ -56,6 +56,16 @@ fn a_session_goes_on_with_more_text_and_is_saved_again() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_keeps_nobody_from_the_answer() {
+    let out = kipp(&["run", "--json", "-n", "3", "--save-session", "/dev/full", STORY]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(stderr(&out).contains("/dev/full"), "{}", stderr(&out));
+    let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(ids(&answer["tokens"]).len(), 3);
+}
+
 #[test]
 fn a_session_of_another_computation_is_refused_by_name() {
     let (_folder, file, _) = saved(&["--kernels", "scalar"]);

@@ -52,7 +52,7 @@ impl EngineBench for ParallelArgs {
         Column { figure: "step_ms", header: "step ms", decimals: 2 },
         Column { figure: "ratio", header: "to the first", decimals: 2 },
     ];
-    const JUDGED: Judged = Judged::Ratio("ratio");
+    const JUDGED: Judged = Judged::Rate("tok_s");
 
     fn args(&self) -> &EngineArgs {
         &self.engine

@@ -36,7 +36,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "FOLDER", env = "KIPP_RECORD")]
     pub(crate) record: Option<PathBuf>,
     /// Write the record although it is refused, marked as degraded for this reason
-    #[arg(long, value_name = "REASON", env = "KIPP_ANYWAY", requires = "record")]
+    #[arg(long, value_name = "REASON", env = "KIPP_ANYWAY", requires = "record", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     anyway: Option<String>,
     /// Record a model that is no registered checkpoint
     #[arg(long, env = "KIPP_UNREGISTERED", value_parser = crate::args::value::switch, action = clap::ArgAction::SetTrue)]
