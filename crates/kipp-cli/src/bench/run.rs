@@ -151,7 +151,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     recorder.map_or(Ok(Outcome::Done), |recorder| record(args, &artifact, &recorder, &results))
 }
 
-/// One file a case. A refused one does not keep the others from being written.
+/// One file a case.
 fn record(
     args: &RunArgs,
     artifact: &Artifact,
@@ -159,9 +159,8 @@ fn record(
     results: &[CaseResult],
 ) -> Result<Outcome> {
     let fingerprint = fingerprint(artifact, &args.attention, &args.backend)?;
-    let mut outcome = Outcome::Done;
-    for result in results {
-        let written = recorder.write(Measurement {
+    recorder.write_all(results.iter().map(|result| {
+        Ok(Measurement {
             name: result.name.clone(),
             backend: result.runs.first().map(|run| run.run.backend.clone()),
             settings: args.settings(result.case),
@@ -170,12 +169,8 @@ fn record(
             dispersion: Some(result.dispersion),
             runs: Some((result.native_runs(), args.runs)),
             fingerprint: fingerprint.clone(),
-        })?;
-        if written != Outcome::Done {
-            outcome = written;
-        }
-    }
-    Ok(outcome)
+        })
+    }))
 }
 
 /// Of what the runs computed with; the oracle has none.

@@ -104,6 +104,17 @@ fn requests_together_are_held_against_the_first_number() {
 }
 
 #[test]
+fn a_second_case_of_a_name_does_not_replace_the_first_ones_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let flags = ["bench", "parallel", "--parallel", "1,1", "-n", "4", "--runs", "1", "--record", path];
+    let out = kipp(&flags).args(["--anyway", "a test", "--threads", "1"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(stderr(&out).contains("two cases are named parallel1"), "{}", stderr(&out));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn records_of_engines_are_refused_like_others() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();

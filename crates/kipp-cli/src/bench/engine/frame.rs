@@ -83,7 +83,7 @@ fn runs<B: EngineBench>(
     Ok(runs)
 }
 
-/// One file a case. A refused one does not keep the others from being written.
+/// One file a case.
 fn record<B: EngineBench>(
     bench: &B,
     subject: &Subject,
@@ -92,9 +92,8 @@ fn record<B: EngineBench>(
 ) -> Result<Outcome> {
     let args = bench.args();
     let fingerprint = fingerprint(&subject.artifact, &args.attention, &args.backend)?;
-    let mut outcome = Outcome::Done;
-    for result in results {
-        let written = recorder.write(Measurement {
+    recorder.write_all(results.iter().map(|result| {
+        Ok(Measurement {
             name: result.name.clone(),
             backend: result.runs.first().map(|run| run.run.process.backend.clone()),
             settings: bench.settings(subject),
@@ -103,12 +102,8 @@ fn record<B: EngineBench>(
             dispersion: Some(result.dispersion),
             runs: Some((result.native_runs(), args.runs)),
             fingerprint: fingerprint.clone(),
-        })?;
-        if written != Outcome::Done {
-            outcome = written;
-        }
-    }
-    Ok(outcome)
+        })
+    }))
 }
 
 /// One run.

@@ -7,10 +7,11 @@ mod model;
 mod moment;
 mod refusal;
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use kipp::artifact::Artifact;
 use serde::Serialize;
@@ -144,6 +145,26 @@ impl<'a> Recorder<'a> {
     pub(crate) fn refuses(&self, runs: Option<usize>) -> Option<Outcome> {
         let runs = runs.map(|wanted| (wanted, wanted));
         self.judge(&Record { runs, ..self.blank.clone() }).err()
+    }
+
+    /// Writes one file a case. A refused one does not keep the others from being written; a second one of a name would
+    /// replace the first, and is an error.
+    pub(crate) fn write_all(
+        &self,
+        measurements: impl Iterator<Item = Result<Measurement>>,
+    ) -> Result<Outcome> {
+        let (mut outcome, mut names) = (Outcome::Done, HashSet::new());
+        for measurement in measurements {
+            let measurement = measurement?;
+            if !names.insert(measurement.name.clone()) {
+                bail!("two cases are named {}: only the first was recorded", measurement.name);
+            }
+            let written = self.write(measurement)?;
+            if written != Outcome::Done {
+                outcome = written;
+            }
+        }
+        Ok(outcome)
     }
 
     /// Writes one record, or says why not.
