@@ -61,9 +61,9 @@ impl Engine {
         let allotted = scheduler::allot_drafts(limit, &wanted);
         for (Running { sequence, held, .. }, tokens) in drafting.iter_mut().zip(allotted) {
             let began = self.clock.now();
-            if sequence.propose(Room { tokens, vocab_size, costs }) {
+            if let Some(caught_up) = sequence.propose(Room { tokens, vocab_size, costs }) {
                 let took = self.clock.now().saturating_sub(began);
-                self.costs.observe_draft(sequence.draft.len(), took.as_secs_f64());
+                self.costs.observe_draft(caught_up, sequence.draft.len(), took.as_secs_f64());
             }
             let rows = sequence.tokens.len() + sequence.draft.len();
             if held.reserve(rows).is_err() {

@@ -117,12 +117,12 @@ impl Completion {
 
     /// Waits for the constraint until `until` at most; false where its answer is still to come.
     pub(super) fn await_constraint(&mut self, until: Instant) -> bool {
-        self.masking.as_mut().is_none_or(|masking| masking.look(until))
+        self.masking.as_mut().is_none_or(|masking| masking.wait(until))
     }
 
-    /// Whether the constraint's answer does not come.
-    pub(super) fn is_overdue(&mut self) -> bool {
-        self.masking.as_mut().is_some_and(Masking::is_overdue)
+    /// Whether the constraint's answer takes longer than it may; asked once a step.
+    pub(super) fn exceeds_limit(&mut self) -> bool {
+        self.masking.as_mut().is_some_and(Masking::exceeds_limit)
     }
 
     /// Whether a token can be chosen without asking the constraint again.

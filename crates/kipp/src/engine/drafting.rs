@@ -1,7 +1,7 @@
 //! The speculation of one choice: its drafter, asked at every step or only while drafts pay.
 
 use super::request::{Request, Speculation};
-use crate::speculate::{Drafter, Speculator, TokenCosts};
+use crate::speculate::{DraftSeconds, Drafter, Speculator, TokenCosts};
 use crate::token::TokenId;
 
 /// Who drafts.
@@ -14,7 +14,9 @@ enum Kind {
 pub(super) struct Drafting {
     kind: Kind,
     /// Whether a draft takes time that is worth measuring.
-    pub(super) takes_time: bool,
+    takes_time: bool,
+    /// What it takes, where the drafter knows.
+    pub(super) seconds: Option<DraftSeconds>,
     /// Tokens that were checked.
     pub(super) drafted_tokens: usize,
     /// Of those, the ones that became part of the answer.
@@ -23,15 +25,16 @@ pub(super) struct Drafting {
 
 impl Drafting {
     pub(super) fn new(request: &Request, choice: u32) -> Option<Drafting> {
-        let (kind, takes_time) = match request.speculation.as_ref()? {
-            Speculation::Always(new) => (Kind::Always(new(choice)), false),
+        let (kind, takes_time, seconds) = match request.speculation.as_ref()? {
+            Speculation::Always(new) => (Kind::Always(new(choice)), false, None),
             Speculation::WherePaying(new, max_tokens) => {
                 let drafter = new(choice);
-                let takes_time = !drafter.is_free();
-                (Kind::WherePaying(Box::new(Speculator::new(drafter, *max_tokens))), takes_time)
+                let (takes_time, seconds) = (!drafter.is_free(), drafter.seconds());
+                let speculator = Box::new(Speculator::new(drafter, *max_tokens));
+                (Kind::WherePaying(speculator), takes_time, seconds)
             }
         };
-        Some(Drafting { kind, takes_time, drafted_tokens: 0, accepted_tokens: 0 })
+        Some(Drafting { kind, takes_time, seconds, drafted_tokens: 0, accepted_tokens: 0 })
     }
 
     /// Replaces `draft` by at most `room_tokens` tokens that may follow `history`, all below `vocab_size`: a drafter is
@@ -47,6 +50,14 @@ impl Drafting {
         }
         let unknown = draft.iter().position(|token| *token as usize >= room.vocab_size);
         draft.truncate(unknown.unwrap_or(draft.len()).min(room.tokens));
+    }
+
+    /// Tokens that the drafter caught up with for a draft, where its time is worth measuring.
+    pub(super) fn timed_catch_up(&self) -> Option<usize> {
+        match &self.kind {
+            Kind::WherePaying(speculator) if self.takes_time => Some(speculator.caught_up()),
+            _ => None,
+        }
     }
 
     /// After a step of which `drafted` rows were drafts.

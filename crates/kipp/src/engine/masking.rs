@@ -12,8 +12,8 @@ use crate::token::TokenId;
 /// of schemas as they are used take milliseconds.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Time between two looks that counts at most: where a machine stood still meanwhile, so did the thread that computes.
-const LONGEST_LOOK: Duration = Duration::from_millis(500);
+/// Time between two steps that counts at most: where a machine stood still meanwhile, so did the thread that computes.
+const LONGEST_STEP: Duration = Duration::from_millis(500);
 
 /// How long a step waits for masks when the model is done. Few masks take so long, and a pause like this is not seen in a
 /// flowing answer; a choice whose mask takes longer sits out, and its row is evaluated again.
@@ -24,10 +24,10 @@ pub(super) struct Masking {
     /// Not here while a job has it, nor after it failed.
     constraint: Option<Constraint>,
     job: Option<MaskJob>,
-    /// How long the job has been waited for, and when that was counted last. In real time, whatever clock the engine was
-    /// handed: the thread that computes runs in it.
+    /// How long the job has been waited for since it began, and when that was counted last. In real time, whatever clock
+    /// the engine was handed: the thread that computes runs in it.
     waited: Duration,
-    looked: Instant,
+    counted_at: Instant,
     /// Of the next token and of those after drafted ones.
     masks: Result<Masks, ConstraintError>,
     /// The draft that the masks are for.
@@ -42,7 +42,7 @@ impl Masking {
             constraint: Some(constraint),
             job: None,
             waited: Duration::ZERO,
-            looked: Instant::now(),
+            counted_at: Instant::now(),
             masks: Ok(Masks::default()),
             draft: Vec::new(),
             taken: Vec::new(),
@@ -57,12 +57,12 @@ impl Masking {
         let Some(constraint) = self.constraint.take() else { return };
         self.draft = draft.to_vec();
         let taken = std::mem::take(&mut self.taken);
-        (self.waited, self.looked) = (Duration::ZERO, Instant::now());
+        (self.waited, self.counted_at) = (Duration::ZERO, Instant::now());
         self.job = Some(worker.start(constraint, taken, self.draft.clone()));
     }
 
     /// Takes what was found, waiting for it until `until` at most; false where it is still to come.
-    pub(super) fn look(&mut self, until: Instant) -> bool {
+    pub(super) fn wait(&mut self, until: Instant) -> bool {
         let Some(job) = &mut self.job else { return true };
         let Some(done) = job.wait(until.saturating_duration_since(Instant::now())) else { return false };
         self.job = None;
@@ -73,12 +73,15 @@ impl Masking {
         true
     }
 
-    /// Whether it has looked long enough; asked before every step.
-    pub(super) fn is_overdue(&mut self) -> bool {
+    /// Counts the time since the step before, and whether it is more than a mask may take. Time in which the mask waited
+    /// for a thread is not its own.
+    pub(super) fn exceeds_limit(&mut self) -> bool {
         let now = Instant::now();
-        self.waited += now.saturating_duration_since(self.looked).min(LONGEST_LOOK);
-        self.looked = now;
-        !self.look(now) && self.waited > LIMIT
+        if self.job.as_ref().is_some_and(MaskJob::has_begun) {
+            self.waited += now.saturating_duration_since(self.counted_at).min(LONGEST_STEP);
+        }
+        self.counted_at = now;
+        !self.wait(now) && self.waited > LIMIT
     }
 
     /// Whether there is an answer about the next token, if only that there is none.

@@ -60,6 +60,9 @@ use crate::tokenizer::Tokenizer;
 /// Rows of logits a step at most: a row of Qwen3 takes 600 kB.
 const LOGIT_ROWS: usize = 256;
 
+/// Sequences that an engine runs at once at most: each that decodes has a row of logits.
+pub const MAX_SEQUENCES: usize = LOGIT_ROWS;
+
 /// How an engine is set up.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -87,7 +90,7 @@ impl EngineOptions {
             context_tokens,
             // Where prefill is about as fast as it gets on a processor, and a step not much over a tenth of a second.
             step_tokens: 512,
-            max_sequences: LOGIT_ROWS,
+            max_sequences: MAX_SEQUENCES,
             max_waiting: 256,
             end_tokens: Vec::new(),
             tokenizer: None,
@@ -200,7 +203,7 @@ impl Engine {
         Ok(Engine {
             limits: Limits { context_tokens, vocab_size, valid_tokens, has_tokenizer },
             step_tokens,
-            max_sequences: options.max_sequences.min(step_tokens).min(LOGIT_ROWS),
+            max_sequences: options.max_sequences.min(step_tokens).min(MAX_SEQUENCES),
             max_waiting: options.max_waiting,
             pool,
             tokenizer: options.tokenizer,
@@ -268,6 +271,9 @@ impl Engine {
             scored_tokens: 0,
             scores: Vec::new(),
         };
+        if let Some(seconds) = sequence.completion.drafting.as_ref().and_then(|drafting| drafting.seconds) {
+            self.costs.expect_draft(seconds);
+        }
         self.waiting.push_back(sequence);
     }
 

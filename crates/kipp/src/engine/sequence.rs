@@ -95,9 +95,9 @@ impl Sequence {
         once(&mut self.completion).chain(&mut self.others).all(|one| one.await_constraint(until))
     }
 
-    /// Whether what a constraint allows next does not come.
-    pub(super) fn is_overdue(&mut self) -> bool {
-        once(&mut self.completion).chain(&mut self.others).any(Completion::is_overdue)
+    /// Whether what a constraint allows next takes longer than it may; asked once a step.
+    pub(super) fn exceeds_limit(&mut self) -> bool {
+        once(&mut self.completion).chain(&mut self.others).any(Completion::exceeds_limit)
     }
 
     /// Most draft tokens that can still become part of the answer: the row after the last of them brings one more.
@@ -105,10 +105,10 @@ impl Sequence {
         self.completion.left_tokens().saturating_sub(1)
     }
 
-    /// Asks the drafter, if there is one; whether it made a draft that is worth measuring.
-    pub(super) fn propose(&mut self, room: Room) -> bool {
-        let Some(drafting) = &mut self.completion.drafting else { return false };
+    /// Asks the drafter, if there is one; the tokens that it caught up with, where its draft is worth measuring.
+    pub(super) fn propose(&mut self, room: Room) -> Option<usize> {
+        let drafting = self.completion.drafting.as_mut()?;
         drafting.draft(&self.tokens, room, &mut self.draft);
-        drafting.takes_time && !self.draft.is_empty()
+        drafting.timed_catch_up().filter(|_| !self.draft.is_empty())
     }
 }

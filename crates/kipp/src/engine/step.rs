@@ -17,7 +17,7 @@ impl Engine {
     /// A step, panics and all.
     pub(super) fn advance(&mut self) -> StepReport {
         let began = self.clock.now();
-        self.end_overdue();
+        self.end_slow_constraints();
         self.grow();
         self.propose();
         let mut report = StepReport::default();
@@ -117,12 +117,12 @@ impl Engine {
     }
 
     /// Ends the requests whose constraints take too long.
-    fn end_overdue(&mut self) {
+    fn end_slow_constraints(&mut self) {
         let running = self.running.iter_mut().map(|running| &mut running.sequence);
         let sequences = running.chain(&mut self.waiting);
-        let overdue = sequences.filter_map(|sequence| sequence.is_overdue().then_some(sequence.request));
-        let overdue: BTreeSet<RequestId> = overdue.collect();
-        overdue.into_iter().for_each(|id| self.fail(id, masking::too_slow()));
+        let slow = sequences.filter_map(|sequence| sequence.exceeds_limit().then_some(sequence.request));
+        let slow: BTreeSet<RequestId> = slow.collect();
+        slow.into_iter().for_each(|id| self.fail(id, masking::too_slow()));
     }
 
     /// Nothing could be done: waits a little for a constraint that somebody sits out for.

@@ -7,16 +7,19 @@
 //! model     32 bytes, a `ModelIdentity`
 //! kv, backend, kernels, activations    each a u32 length and that many bytes of text
 //! tokens    u32 count and as many u32
-//! blocks    u32 count and as many blocks of 32 positions (see `coding`): those of the first tokens, perhaps not all
+//! blocks    u32 count and as many blocks of 32 positions (see `coding`)
 //! checksum  32 bytes, the sha256 of all before it
 //! ```
+//!
+//! The blocks are those of the first tokens, up to the first that cannot be coded bit for bit: perhaps none, at most as many
+//! as the tokens fill, and the last one perhaps in part. Tokens behind them are evaluated again.
 //!
 //! A file is taken by the model that it was written with, in the same KV scheme and kernel class, or refused: its numbers
 //! would be those of another computation. It holds the text of the session, as ids.
 
 use std::io::{self, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
@@ -38,14 +41,9 @@ const CHECKSUM_BYTES: usize = 32;
 /// Why a session cannot be restored from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionFileError {
-    /// Absent or unreadable.
-    #[error("session file {path}: {error}")]
-    File {
-        /// Where.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    /// Absent or unreadable. Whoever asked for it knows its name.
+    #[error("the session file cannot be read: {0}")]
+    Unreadable(io::Error),
     /// Some other file.
     #[error("not a session file: it does not begin with KIPPSESS")]
     Magic,
@@ -78,10 +76,13 @@ pub enum SessionFileError {
     /// Some byte is not the one that was written.
     #[error("the session file is damaged: its checksum is not that of its bytes")]
     Checksum,
+    /// It was written with other weights or dimensions, those that flags change among them.
+    #[error("the session was saved with another model, or with its positions scaled otherwise")]
+    OtherModel,
     /// It was written by another computation.
     #[error("the session was saved with another {what}: {file}, here {here}")]
     Differs {
-        /// `KV scheme`, `backend`, `kernel class`, `scheme of weights or activations` or `model`.
+        /// `KV scheme`, `backend`, `kernel class` or `scheme of weights or activations`.
         what: &'static str,
         /// The file's.
         file: Escaped,
@@ -231,9 +232,7 @@ pub struct SessionFile {
 impl SessionFile {
     /// Maps a file and checks it.
     pub fn open(path: &Path) -> Result<SessionFile, SessionFileError> {
-        let bytes =
-            Bytes::open(path).map_err(|error| SessionFileError::File { path: path.to_owned(), error })?;
-        SessionFile::parse(bytes)
+        SessionFile::parse(Bytes::open(path).map_err(SessionFileError::Unreadable)?)
     }
 
     /// Checks bytes.
@@ -333,16 +332,14 @@ impl SessionFile {
 
     /// Everything that can be wrong before a block is written.
     fn check(&self, model: &dyn Forward, identity: &ModelIdentity) -> Result<(), SessionFileError> {
-        let differs =
-            |what, file: &str, here| Err(SessionFileError::Differs { what, file: Escaped::text(file), here });
         // The identity last: it differs with nearly everything, and says least.
         for ((what, here), file) in circumstances(model).into_iter().zip(&self.circumstances) {
             if here != *file {
-                return differs(what, file, here);
+                return Err(SessionFileError::Differs { what, file: Escaped::text(file), here });
             }
         }
         if self.model != *identity {
-            return differs("model", &self.model.to_string(), identity.to_string());
+            return Err(SessionFileError::OtherModel);
         }
         let vocab_size = model.spec().vocab_size;
         let mut tokens = self.tokens.iter().copied().enumerate();

@@ -12,11 +12,18 @@
 /// once a row. Qwen3-0.6B at q8_0 on two cores decodes 28-33 tokens a second and prefills 424-488.
 const ROW_BEFORE_MEASURED: f64 = 0.07;
 
+/// Price of a draft model's tokens before any step of the target was seen: more than any credit, for it may be as large.
+const DRAFT_BEFORE_MEASURED: f64 = 1e3;
+
 /// What one older step counts beside the next: about the last fifty are seen.
 const FADE: f64 = 0.98;
 
 /// The weight of `ROW_BEFORE_MEASURED`, in rows squared: as of one step two rows away from the others.
 const PRIOR_WEIGHT: f64 = 4.0;
+
+/// Price of a row in which a draft model catches up, where nobody measured it: in its steps of one row, with more than
+/// `ROW_BEFORE_MEASURED` of them, since a small model's rows are a larger part of its steps.
+const CATCH_UP_BEFORE_MEASURED: f64 = 0.1;
 
 /// A step may take at most this much of what was expected; more is the machine's doing, not the step's.
 const OUTLIER: f64 = 4.0;
@@ -28,6 +35,17 @@ pub struct TokenCosts {
     pub row: f64,
     /// Proposing it: a step of the draft model; 0 where drafts are looked up.
     pub draft: f64,
+    /// A token of the history that the draft model evaluates before it can propose any; 0 where drafts are looked up.
+    pub catch_up: f64,
+}
+
+/// What drafting takes, as a draft model measured it before the first draft.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DraftSeconds {
+    /// One drafted token.
+    pub token: f64,
+    /// One token of the history that is evaluated before.
+    pub catch_up: f64,
 }
 
 /// The times of one model's steps; shared by all sequences of an engine.
@@ -39,8 +57,8 @@ pub struct StepCosts {
     rows_squared: f64,
     seconds: f64,
     rows_seconds: f64,
-    /// Seconds of one step of the draft model; 0 before it was seen.
-    draft_seconds: f64,
+    /// All 0 before a draft was seen or expected.
+    draft: DraftSeconds,
 }
 
 impl StepCosts {
@@ -70,16 +88,29 @@ impl StepCosts {
         }
     }
 
-    /// Learns from a call of a draft model that made `tokens` tokens.
-    pub fn observe_draft(&mut self, tokens: usize, seconds: f64) {
+    /// What a draft model says of itself, until one of its drafts is seen.
+    pub fn expect_draft(&mut self, seconds: DraftSeconds) {
+        if self.draft == DraftSeconds::default() {
+            self.draft = seconds;
+        }
+    }
+
+    /// Learns from a call of a draft model that caught up with `behind` tokens and made `tokens`.
+    pub fn observe_draft(&mut self, behind: usize, tokens: usize, seconds: f64) {
         if tokens == 0 || !seconds.is_finite() || seconds <= 0.0 {
             return;
         }
-        let each = seconds / tokens as f64;
-        self.draft_seconds = match self.draft_seconds {
-            0.0 => each,
-            before => before + (each.min(OUTLIER * before) - before) * 0.1,
-        };
+        let (behind, tokens) = (behind as f64, tokens as f64);
+        if self.draft == DraftSeconds::default() {
+            let token = seconds / (tokens + CATCH_UP_BEFORE_MEASURED * behind);
+            self.draft = DraftSeconds { token, catch_up: CATCH_UP_BEFORE_MEASURED * token };
+            return;
+        }
+        // Both prices move by the part by which the call took more or less than they said.
+        let DraftSeconds { token, catch_up } = &mut self.draft;
+        let expected = tokens * *token + behind * *catch_up;
+        let change = 1.0 + ((seconds / expected).min(OUTLIER) - 1.0) * 0.1;
+        (*token, *catch_up) = (*token * change, *catch_up * change);
     }
 
     /// The prices while `sequences` sequences decode.
@@ -88,11 +119,17 @@ impl StepCosts {
         match self.line() {
             Some((a, b)) => {
                 let tokens_a_second = n / (a + b * n);
-                TokenCosts { row: b * tokens_a_second, draft: self.draft_seconds * tokens_a_second }
+                let DraftSeconds { token, catch_up } = self.draft;
+                TokenCosts {
+                    row: b * tokens_a_second,
+                    draft: token * tokens_a_second,
+                    catch_up: catch_up * tokens_a_second,
+                }
             }
             None => {
                 let (a, b) = (1.0 - ROW_BEFORE_MEASURED, ROW_BEFORE_MEASURED);
-                TokenCosts { row: b * n / (a + b * n), draft: 0.0 }
+                let draft = if self.draft == DraftSeconds::default() { 0.0 } else { DRAFT_BEFORE_MEASURED };
+                TokenCosts { row: b * n / (a + b * n), draft, catch_up: draft }
             }
         }
     }
@@ -121,7 +158,7 @@ mod tests {
     #[test]
     fn before_and_after_measuring() {
         let mut costs = StepCosts::new();
-        assert_eq!(costs.token_costs(1), TokenCosts { row: ROW_BEFORE_MEASURED, draft: 0.0 });
+        assert_eq!(costs.token_costs(1), TokenCosts { row: ROW_BEFORE_MEASURED, draft: 0.0, catch_up: 0.0 });
         assert!(costs.token_costs(8).row > 0.3 && costs.token_costs(1000).row < 1.0);
         // One size of step says nothing about rows.
         for _ in 0..100 {
@@ -137,8 +174,20 @@ mod tests {
         assert!((found - 1.0 / 3.0).abs() < 0.02, "{found}");
         let found = costs.token_costs(4).row;
         assert!((found - 2.0 / 3.0).abs() < 0.03, "{found}");
-        costs.observe_draft(4, 0.006);
-        assert!((costs.token_costs(1).draft - 0.1).abs() < 0.01);
+        let close = |found: f64, wanted: f64| assert!((found - wanted).abs() < 0.01, "{found} {wanted}");
+        let (mut told, mut seen) = (costs.clone(), costs);
+        seen.observe_draft(0, 4, 0.006);
+        close(seen.token_costs(1).draft, 0.1);
+        // The prompt in the first call is no part of what a token takes.
+        told.expect_draft(DraftSeconds { token: 0.0015, catch_up: 0.00015 });
+        told.observe_draft(1000, 2, 0.153);
+        close(told.token_costs(1).draft, 0.1);
+        close(told.token_costs(1).catch_up, 0.01);
+        for _ in 0..100 {
+            told.observe_draft(1, 4, 0.012);
+        }
+        told.expect_draft(DraftSeconds { token: 9.0, catch_up: 9.0 });
+        close(told.token_costs(1).draft, 0.195);
     }
 
     #[test]
@@ -151,7 +200,7 @@ mod tests {
         costs.observe(1, 60.0);
         for (rows, seconds) in [(0, 1.0), (1, f64::NAN), (1, -1.0), (1, 0.0), (3, f64::INFINITY)] {
             costs.observe(rows, seconds);
-            costs.observe_draft(rows, seconds);
+            costs.observe_draft(1, rows, seconds);
         }
         let after = costs.token_costs(1);
         assert!((0.0..0.15).contains(&after.row), "{before} {after:?}");

@@ -4,14 +4,17 @@
 //! ```text
 //! p       = (1 + hits) / (2 + hits + misses)     a drafted token is right; hits and misses fade with each draft
 //! E(k)    = 1 + p + p^2 + ... + p^k              tokens that a step with k drafted ones is expected to make
-//! cost(k) = 1 + k * (row + draft) + behind       in steps of one row
+//! cost(k) = 1 + k * (row + draft) + catching_up  in steps of one row
 //! k       = argmax E(k) / cost(k), and 0 unless that is above 1.05
 //! ```
 //!
 //! An estimate can be wrong, so a draft must also be covered by **credit**, counted in tokens: what a draft gained is earned
-//! (`accepted - k * (row + draft) - behind`), each plain step allows 0.01 more, and a draft is never longer than the credit
+//! (`accepted - k * (row + draft) - catching_up`), each plain step allows 0.01 more, and a draft is never longer than the credit
 //! can pay if all of it is wrong. So whatever the text, the time of `n` tokens is at most `1.01 * n + 0.5` plain steps, as
 //! far as the costs are right: never below 0.97 of plain decoding from some 25 tokens on.
+//!
+//! A drafter that has read only the end of a long prompt may read all of it once the sequence is ahead of plain decoding
+//! by what that takes: what was gained pays for it, and nothing else does.
 //!
 //! While it is off, it learns from drafts that are only watched where drafting is free; else it tries two tokens
 //! after 8 steps without a draft, and after twice as many each time they fail, up to 64.
@@ -43,9 +46,6 @@ const TRIED_TOKENS: usize = 2;
 /// Plain steps before a try: after one that succeeded, and at most.
 const WAIT_STEPS: (u32, u32) = (8, 64);
 
-/// A row in a batch of the draft model costs this much of one of its steps of one row: catching up beside drafting.
-const CATCH_UP: f64 = 0.1;
-
 /// Decides for one sequence.
 #[derive(Clone, Debug)]
 pub struct Gate {
@@ -55,6 +55,8 @@ pub struct Gate {
     hits: f64,
     misses: f64,
     credit: f64,
+    /// The credit as it would be without a limit: tokens ahead of plain decoding.
+    ahead: f64,
     plain_steps: u32,
     wait_steps: u32,
 }
@@ -69,6 +71,7 @@ impl Gate {
             hits: 0.0,
             misses: 0.0,
             credit: INITIAL_CREDIT,
+            ahead: INITIAL_CREDIT,
             plain_steps: 0,
             wait_steps: WAIT_STEPS.0,
         }
@@ -76,7 +79,7 @@ impl Gate {
 
     /// The length of the next draft, 0 for none, where the drafter has `behind` tokens to catch up with.
     pub fn draft_tokens(&self, costs: TokenCosts, behind: usize) -> usize {
-        let catching_up = catching_up(costs, behind);
+        let catching_up = costs.catch_up * behind as f64;
         let each = costs.row + costs.draft;
         // What the credit pays for if every drafted token is wrong.
         let covered = ((self.credit - catching_up) / each.max(1e-6)).max(0.0) as usize;
@@ -98,23 +101,39 @@ impl Gate {
         best
     }
 
+    /// Pays for catching up with `behind` tokens out of what was gained, if that leaves as much credit as is ever kept.
+    pub fn pays(&mut self, costs: TokenCosts, behind: usize) -> bool {
+        let left = self.ahead - costs.catch_up * behind as f64;
+        if left >= MAX_CREDIT {
+            self.ahead = left;
+        }
+        left >= MAX_CREDIT
+    }
+
     /// A step ran without a draft.
     pub fn plain(&mut self) {
         self.plain_steps = self.plain_steps.saturating_add(1);
-        self.credit = (self.credit + ALLOWANCE).min(MAX_CREDIT);
+        self.earn(ALLOWANCE);
     }
 
-    /// A step checked `drafted` tokens, and the first `accepted` of them were right.
+    /// A step checked `drafted` tokens, and the first `accepted` of them were right. None were drafted where the drafter
+    /// caught up with `behind` tokens and had nothing to propose.
     pub fn verified(&mut self, drafted: usize, accepted: usize, costs: TokenCosts, behind: usize) {
+        let catching_up = costs.catch_up * behind as f64;
         if drafted == 0 {
+            self.earn(-catching_up);
             return self.plain();
         }
-        let cost = (costs.row + costs.draft) * drafted as f64 + catching_up(costs, behind);
-        self.credit = (self.credit + accepted as f64 - cost).min(MAX_CREDIT);
+        self.earn(accepted as f64 - (costs.row + costs.draft) * drafted as f64 - catching_up);
         self.plain_steps = 0;
         let (shortest, longest) = WAIT_STEPS;
         self.wait_steps = if accepted > 0 { shortest } else { (2 * self.wait_steps).min(longest) };
         self.watched(drafted, accepted);
+    }
+
+    fn earn(&mut self, tokens: f64) {
+        self.ahead += tokens;
+        self.credit = (self.credit + tokens).min(MAX_CREDIT);
     }
 
     /// A draft of `drafted` tokens would have had its first `accepted` right; nothing was spent on it.
@@ -131,15 +150,11 @@ impl Gate {
     }
 }
 
-fn catching_up(costs: TokenCosts, behind: usize) -> f64 {
-    costs.draft * CATCH_UP * behind as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CPU: TokenCosts = TokenCosts { row: 0.07, draft: 0.0 };
+    const CPU: TokenCosts = TokenCosts { row: 0.07, draft: 0.0, catch_up: 0.0 };
 
     /// Numbers in 0..1, the same every time.
     struct Stream(u64);
@@ -173,7 +188,7 @@ mod tests {
             let accepted = right(&mut stream, k);
             gate.verified(k, accepted, costs, 1);
             tokens += accepted + 1;
-            time += 1.0 + (costs.row + costs.draft) * k as f64 + catching_up(costs, 1);
+            time += 1.0 + (costs.row + costs.draft) * k as f64 + costs.catch_up;
         }
         tokens as f64 / time
     }
@@ -184,7 +199,7 @@ mod tests {
             for draft in [0.0, 0.15] {
                 for watches in [true, false] {
                     for n in [32, 100, 1000, 10_000] {
-                        let costs = TokenCosts { row, draft };
+                        let costs = TokenCosts { row, draft, catch_up: draft / 10.0 };
                         let speed = speed(n, costs, watches, |_| 0.0);
                         assert!(speed >= 0.97, "row {row}, draft {draft}, watches {watches}, {n}: {speed}");
                     }
@@ -199,7 +214,7 @@ mod tests {
         for turn in [1, 2, 3, 5, 8, 13, 30, 100, 400] {
             for row in [0.03, 0.07, 0.3, 0.9] {
                 for watches in [true, false] {
-                    let costs = TokenCosts { row, draft: 0.05 };
+                    let costs = TokenCosts { row, draft: 0.05, catch_up: 0.005 };
                     let speed = speed(5000, costs, watches, |i| if (i / turn) % 2 == 0 { 1.0 } else { 0.0 });
                     assert!(speed >= 0.97, "turns of {turn}, row {row}: {speed}");
                 }
@@ -225,13 +240,13 @@ mod tests {
     fn an_expensive_row_closes_the_gate() {
         let gate = Gate::new(MAX_DRAFT_TOKENS, false);
         assert!(gate.draft_tokens(CPU, 1) > 0);
-        assert_eq!(gate.draft_tokens(TokenCosts { row: 1.0, draft: 0.0 }, 1), 0);
+        assert_eq!(gate.draft_tokens(TokenCosts { row: 1.0, ..CPU }, 1), 0);
         assert_eq!(Gate::new(0, false).draft_tokens(CPU, 1), 0);
     }
 
     #[test]
     fn a_closed_gate_tries_ever_more_rarely_and_opens_when_that_succeeds() {
-        let costs = TokenCosts { row: 0.07, draft: 0.05 };
+        let costs = TokenCosts { row: 0.07, draft: 0.05, catch_up: 0.005 };
         let mut gate = Gate::new(MAX_DRAFT_TOKENS, true);
         let mut tries = Vec::new();
         for step in 0..2000 {

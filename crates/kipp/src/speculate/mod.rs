@@ -10,7 +10,7 @@ mod model;
 mod ngram;
 mod speculator;
 
-pub use cost::{StepCosts, TokenCosts};
+pub use cost::{DraftSeconds, StepCosts, TokenCosts};
 pub use gate::{Gate, MAX_DRAFT_TOKENS};
 pub use model::{DraftModel, DraftModelError, ModelDrafter};
 pub use ngram::NgramDrafter;
@@ -21,8 +21,8 @@ use crate::TokenId;
 /// Proposes the next tokens of one sequence.
 pub trait Drafter: Send {
     /// Replaces `draft` by up to `max_tokens` tokens that may follow `history` (prompt and answer so far); by none where
-    /// nothing is worth proposing. Between two calls a history usually grows; where it shrank, drafts may be worse, and
-    /// nothing else.
+    /// nothing is worth proposing. Between two calls a history usually grows; where it shrank or begins elsewhere, drafts
+    /// may be worse or take longer, and nothing else.
     fn draft(&mut self, history: &[TokenId], max_tokens: usize, draft: &mut Vec<TokenId>);
 
     /// The first `accepted` of `drafted` tokens were what the sampler chose.
@@ -31,5 +31,10 @@ pub trait Drafter: Send {
     /// Whether a draft costs next to nothing beside a step of the model, so that it may be made only to be watched.
     fn is_free(&self) -> bool {
         false
+    }
+
+    /// What a draft takes, where that is known before the first one.
+    fn seconds(&self) -> Option<DraftSeconds> {
+        None
     }
 }

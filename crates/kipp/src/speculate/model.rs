@@ -8,8 +8,9 @@
 //! ```
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use super::Drafter;
+use super::{DraftSeconds, Drafter};
 use crate::TokenId;
 use crate::artifact::Escaped;
 use crate::backend::BackendError;
@@ -17,6 +18,12 @@ use crate::batch::{Answer, Ask, Batch, Outputs};
 use crate::kv::{BLOCK_TOKENS, BlockId, BlockTable, KvPool};
 use crate::model::Forward;
 use crate::tokenizer::Tokenizer;
+
+/// Rows of the step that tells what catching up takes: a block, where most of what rows share is shared.
+const TIMED_ROWS: usize = BLOCK_TOKENS;
+
+/// Steps of one row that tell what a drafted token takes; the shortest counts.
+const TIMED_STEPS: usize = 3;
 
 /// Why a model cannot draft for a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +95,7 @@ pub struct DraftModel {
     valid_tokens: usize,
     /// Ids that the embedding has rows for.
     rows: usize,
+    seconds: Option<DraftSeconds>,
 }
 
 struct Shared {
@@ -98,7 +106,8 @@ struct Shared {
 
 impl DraftModel {
     /// Takes `model` to draft for a target whose tokenizer is `target`. Drafts end at `context_tokens` positions, or at
-    /// the draft model's own maximum if that is lower.
+    /// the draft model's own maximum if that is lower. A few steps are run to learn what a draft takes, so that a sequence
+    /// need not pay for that.
     ///
     /// # Errors
     /// Tokenizers that are not the same, and a model that cannot hold one such sequence.
@@ -123,13 +132,10 @@ impl DraftModel {
         }
         let pool = KvPool::new(blocks);
         let shared = Shared { model, outputs: Outputs::default(), failure: None };
-        Ok(DraftModel {
-            shared: Arc::new(Mutex::new(shared)),
-            pool,
-            context_tokens,
-            valid_tokens: tokens,
-            rows,
-        })
+        let shared = Arc::new(Mutex::new(shared));
+        let model = DraftModel { shared, pool, context_tokens, valid_tokens: tokens, rows, seconds: None };
+        let seconds = model.drafter().time();
+        Ok(DraftModel { seconds, ..model })
     }
 
     /// A drafter for one sequence.
@@ -179,6 +185,32 @@ pub struct ModelDrafter {
 }
 
 impl ModelDrafter {
+    /// What drafting takes, where there is room to find out; a failure shows with the first draft.
+    fn time(mut self) -> Option<DraftSeconds> {
+        let shared = Arc::clone(&self.model.shared);
+        let mut shared = shared.lock().ok()?;
+        let rows = TIMED_ROWS.min(shared.model.max_rows());
+        if self.model.context_tokens < rows + TIMED_STEPS || rows < 2 || self.model.rows == 0 {
+            return None;
+        }
+        let mut zero = self.table.reserve(rows + TIMED_STEPS).ok()?.to_vec();
+        let ids: Vec<TokenId> = (0..rows).map(|i| (i % self.model.rows) as TokenId).collect();
+        let mut seconds = |tokens: &[TokenId], again: bool| {
+            if again {
+                self.evaluated.clear();
+            }
+            let began = Instant::now();
+            let asked = self.step(&mut shared, tokens, Ask::Argmax, std::mem::take(&mut zero));
+            asked.ok().map(|_| began.elapsed().as_secs_f64())
+        };
+        // The first step meets the weights for the first time; the second writes the same again.
+        seconds(&ids, false)?;
+        let batch = seconds(&ids, true)?;
+        let steps = (0..TIMED_STEPS).map(|_| seconds(&ids[..1], false)).collect::<Option<Vec<f64>>>()?;
+        let token = steps.into_iter().fold(f64::INFINITY, f64::min);
+        Some(DraftSeconds { token, catch_up: (batch - token).max(0.0) / (rows - 1) as f64 })
+    }
+
     /// Drafts up to `max_tokens` tokens onto `draft`, as far as room and context reach.
     fn extend(
         &mut self,
@@ -256,6 +288,10 @@ impl Drafter for ModelDrafter {
             let _ = self.table.truncate(0);
             shared.failure = Some(error);
         }
+    }
+
+    fn seconds(&self) -> Option<DraftSeconds> {
+        self.model.seconds
     }
 
     fn accepted(&mut self, _drafted: usize, _accepted: usize) {

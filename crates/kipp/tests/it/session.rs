@@ -218,6 +218,7 @@ fn another_model_scheme_or_class_is_refused_by_name() {
     let file = subject.saved(&mut subject.model(KvScheme::Bf16));
     let refused = |by: &Subject, model: &mut dyn Forward| match by.restore(&file, model).unwrap_err() {
         SessionFileError::Differs { what, .. } => what,
+        SessionFileError::OtherModel => "model",
         other => panic!("{other}"),
     };
     let other = Subject::open("testdata/odd/tied-5-over-1");

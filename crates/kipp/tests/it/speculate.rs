@@ -16,7 +16,7 @@ use kipp::tokenizer::Tokenizer;
 
 use super::paths::repository;
 
-const COSTS: TokenCosts = TokenCosts { row: 0.07, draft: 0.02 };
+const COSTS: TokenCosts = TokenCosts { row: 0.07, draft: 0.02, catch_up: 0.002 };
 
 fn tiny() -> (Artifact, Tokenizer) {
     let artifact = Artifact::open(repository("models/kipp-tiny/kipp-tiny.gguf")).unwrap();

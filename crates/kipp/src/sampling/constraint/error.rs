@@ -96,14 +96,6 @@ pub enum ConstraintError {
         /// Tokens before it.
         accepted: usize,
     },
-    /// Rolled back past its beginning; the constraint is as it was.
-    #[error("{tokens} tokens to roll back, but only {accepted} were accepted")]
-    RollBack {
-        /// Tokens to roll back.
-        tokens: usize,
-        /// Tokens there are.
-        accepted: usize,
-    },
     /// The grammar went over a limit while it was followed.
     #[error("the grammar became too complex to follow: {reason}")]
     TooComplex {

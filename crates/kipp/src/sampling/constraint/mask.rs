@@ -4,8 +4,10 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use llguidance::CancellationHandle;
@@ -18,6 +20,9 @@ use crate::sampling::AllowedTokens;
 
 /// Stack of a thread: following a grammar is flat, its regular expressions are trees.
 const STACK_BYTES: usize = 8 << 20;
+
+/// First masks that are computed at once, at least: one that takes long must not keep the next request waiting.
+const LEAST_FIRST_MASKS: usize = 2;
 
 /// What a job gives back: the constraint where the tokens that came have taken it, and the masks.
 type Done = Result<(Constraint, Masks), ConstraintError>;
@@ -72,12 +77,14 @@ struct Work {
     constraint: Constraint,
     taken: Vec<TokenId>,
     draft: Vec<TokenId>,
+    begun: Arc<AtomicBool>,
     reply: SyncSender<Done>,
 }
 
 impl Work {
     fn run(self) {
-        let Work { mut constraint, taken, draft, reply } = self;
+        let Work { mut constraint, taken, draft, begun, reply } = self;
+        begun.store(true, Ordering::Relaxed);
         let done = move || {
             taken.into_iter().try_for_each(|token| constraint.accept(token))?;
             let masks = constraint.masks(&draft)?;
@@ -91,18 +98,44 @@ impl Work {
     }
 }
 
+/// Jobs that wait, and the threads for them. What an answer that is under way waits for goes first, and has a thread that
+/// no first mask takes: whether a grammar is slow nobody knows before its first mask is there.
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Work>,
+    under_way: VecDeque<Work>,
+    first_masks: VecDeque<Work>,
+    /// First masks that are being computed.
+    running_first_masks: usize,
     threads: usize,
     /// Threads that wait for a job.
     idle: usize,
     closing: bool,
 }
 
-#[derive(Default)]
+impl Queue {
+    /// The next job that may begin, and whether it is a first mask.
+    fn next(&mut self, first_masks: usize) -> Option<(Work, bool)> {
+        if let Some(work) = self.under_way.pop_front() {
+            return Some((work, false));
+        }
+        if self.running_first_masks >= first_masks {
+            return None;
+        }
+        let work = self.first_masks.pop_front()?;
+        self.running_first_masks += 1;
+        Some((work, true))
+    }
+
+    fn has_next(&self, first_masks: usize) -> bool {
+        let first = !self.first_masks.is_empty() && self.running_first_masks < first_masks;
+        !self.under_way.is_empty() || first
+    }
+}
+
 struct Shared {
     queue: Mutex<Queue>,
+    /// First masks that may be computed at once; there is one thread more.
+    most_first_masks: usize,
     /// A job was put into the queue, or there will be none any more.
     arrived: Condvar,
 }
@@ -117,10 +150,11 @@ impl Shared {
     fn work(&self) {
         let mut queue = self.queue();
         loop {
-            if let Some(work) = queue.jobs.pop_front() {
+            if let Some((work, first)) = queue.next(self.most_first_masks) {
                 drop(queue);
                 work.run();
                 queue = self.queue();
+                queue.running_first_masks -= usize::from(first);
                 continue;
             }
             if queue.closing || queue.idle > 0 {
@@ -134,15 +168,22 @@ impl Shared {
     }
 }
 
-/// Computes masks on a thread of its own, one job after the other, and on a second one while the first is held up. Dropping
-/// it waits for nobody.
-#[derive(Default)]
+/// Computes masks on a thread of its own, one job after the other, and on others while that is held up: on as many as
+/// the machine has processors, and one more. Dropping it waits for nobody.
 pub struct MaskWorker(Arc<Shared>);
+
+impl Default for MaskWorker {
+    fn default() -> MaskWorker {
+        MaskWorker::new()
+    }
+}
 
 impl MaskWorker {
     /// A worker that starts its thread with the first job.
     pub fn new() -> MaskWorker {
-        MaskWorker::default()
+        let most_first_masks = available_parallelism().map_or(1, usize::from).max(LEAST_FIRST_MASKS);
+        let (queue, arrived) = (Mutex::default(), Condvar::new());
+        MaskWorker(Arc::new(Shared { queue, most_first_masks, arrived }))
     }
 
     /// Starts a job: `constraint` takes the tokens `taken`, then the masks of a step that checks `draft` are computed.
@@ -150,9 +191,15 @@ impl MaskWorker {
     pub fn start(&self, constraint: Constraint, taken: Vec<TokenId>, draft: Vec<TokenId>) -> MaskJob {
         let (reply, done) = mpsc::sync_channel(1);
         let stop = constraint.cancellation();
-        let job = MaskJob { done, stop };
+        let begun = Arc::new(AtomicBool::new(false));
+        let job = MaskJob { done, stop, begun: Arc::clone(&begun) };
+        let is_first = constraint.is_fresh() && taken.is_empty();
+        let work = Work { constraint, taken, draft, begun, reply };
         let mut queue = self.0.queue();
-        queue.jobs.push_back(Work { constraint, taken, draft, reply });
+        match is_first {
+            true => queue.first_masks.push_back(work),
+            false => queue.under_way.push_back(work),
+        }
         if queue.threads == 0 {
             self.add_thread(queue);
         } else {
@@ -162,10 +209,11 @@ impl MaskWorker {
         job
     }
 
-    /// Gives the jobs that wait behind one that takes long a thread of their own.
+    /// Gives the jobs that wait behind one that takes long a thread of their own, if there may be another.
     pub fn stand_in(&self) {
         let queue = self.0.queue();
-        if !queue.jobs.is_empty() && queue.idle == 0 {
+        let most = self.0.most_first_masks;
+        if queue.has_next(most) && queue.idle == 0 && queue.threads <= most {
             self.add_thread(queue);
         }
     }
@@ -180,9 +228,12 @@ impl MaskWorker {
         }
         let mut queue = self.0.queue();
         queue.threads -= 1;
-        let jobs = if queue.threads == 0 { std::mem::take(&mut queue.jobs) } else { VecDeque::new() };
+        if queue.threads > 0 {
+            return;
+        }
+        let jobs = [std::mem::take(&mut queue.under_way), std::mem::take(&mut queue.first_masks)];
         drop(queue);
-        jobs.into_iter().for_each(Work::run);
+        jobs.into_iter().flatten().for_each(Work::run);
     }
 }
 
@@ -190,7 +241,8 @@ impl Drop for MaskWorker {
     fn drop(&mut self) {
         let mut queue = self.0.queue();
         queue.closing = true;
-        queue.jobs.clear();
+        queue.under_way.clear();
+        queue.first_masks.clear();
         drop(queue);
         self.0.arrived.notify_all();
     }
@@ -200,9 +252,15 @@ impl Drop for MaskWorker {
 pub struct MaskJob {
     done: Receiver<Done>,
     stop: Option<CancellationHandle>,
+    begun: Arc<AtomicBool>,
 }
 
 impl MaskJob {
+    /// Whether it is being computed, or was: it may wait for a thread.
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
     /// The masks and the constraint after the tokens that came, once they are there; none after `patience`. Once they were
     /// given, there are none any more.
     pub fn wait(&mut self, patience: Duration) -> Option<Done> {

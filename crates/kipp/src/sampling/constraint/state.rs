@@ -1,4 +1,4 @@
-//! A constraint that follows one answer: what is allowed next, what came, and back again.
+//! A constraint that follows one answer: what is allowed next, and what came.
 
 use std::sync::Arc;
 
@@ -34,22 +34,14 @@ enum Phase {
     Ended,
 }
 
-/// One token that came.
-#[derive(Clone, Copy, Debug)]
-struct Taken {
-    /// The phase before it.
-    phase: Phase,
-    /// Whether the grammar took it.
-    inside: bool,
-}
-
-/// What one answer may still be. Clones go on apart.
+/// What one answer may still be. Clones go on apart, so that a draft can be followed without a way back.
 #[derive(Clone)]
 pub struct Constraint {
     shared: Arc<Shared>,
     matcher: Matcher,
     phase: Phase,
-    taken: Vec<Taken>,
+    /// Tokens that came.
+    accepted: usize,
     /// The grammar may end here.
     complete: bool,
     /// Bit `id % 32` of word `id / 32`.
@@ -73,7 +65,7 @@ impl ConstraintCompiler {
 
 impl Constraint {
     pub(super) fn new(shared: Arc<Shared>, matcher: Matcher, complete: bool) -> Constraint {
-        Constraint { shared, matcher, phase: Phase::Grammar, taken: Vec::new(), complete, mask: Vec::new() }
+        Constraint { shared, matcher, phase: Phase::Grammar, accepted: 0, complete, mask: Vec::new() }
     }
 
     /// Lets the grammar begin after the thinking part. Without tokens for it in the vocabulary there is no such part.
@@ -132,9 +124,9 @@ impl Constraint {
             Phase::Before if vocabulary.think == Some(token) => Phase::Thinking,
             Phase::Gap if vocabulary.blank_line == Some(token) => Phase::Grammar,
             phase if is_end && (phase == Phase::Ended || self.is_complete()) => Phase::Ended,
-            _ => return Err(ConstraintError::NotAllowed { token, accepted: self.taken.len() }),
+            _ => return Err(ConstraintError::NotAllowed { token, accepted: self.accepted }),
         };
-        self.taken.push(Taken { phase: self.phase, inside });
+        self.accepted += 1;
         self.phase = next;
         Ok(())
     }
@@ -152,47 +144,14 @@ impl Constraint {
         Ok(true)
     }
 
-    /// Forgets the last `tokens` tokens.
-    ///
-    /// # Errors
-    /// [`ConstraintError::RollBack`], and the constraint is as it was; [`ConstraintError::TooComplex`], after which the
-    /// answer cannot go on.
-    pub fn roll_back(&mut self, tokens: usize) -> Result<(), ConstraintError> {
-        let accepted = self.taken.len();
-        let kept = accepted.checked_sub(tokens).ok_or(ConstraintError::RollBack { tokens, accepted })?;
-        let Some(first) = self.taken.get(kept).copied() else { return Ok(()) };
-        let inside = self.taken.drain(kept..).filter(|taken| taken.inside).count();
-        self.phase = first.phase;
-        self.matcher.rollback(inside).map_err(too_complex)?;
-        self.complete = self.matcher.is_accepting().map_err(too_complex)?;
-        Ok(())
-    }
-
     /// Whether the answer may end here.
     pub fn is_complete(&self) -> bool {
         self.phase == Phase::Ended || self.phase.asks_grammar() && self.complete
     }
 
-    /// How many of `tokens`, from the first, the grammar takes: a draft need not be longer. Masks are the measure; this is
-    /// cheaper, and may count tokens that they do not allow.
-    ///
-    /// # Errors
-    /// As [`Constraint::allowed`].
-    pub fn matching(&mut self, tokens: &[TokenId]) -> Result<usize, ConstraintError> {
-        if self.phase != Phase::Grammar {
-            return Ok(tokens.len());
-        }
-        let text = &self.shared.vocabulary.thinking;
-        let spelled = tokens.iter().take_while(|token| is_set(text, **token)).count();
-        self.matcher.validate_tokens(&tokens[..spelled]).map_err(too_complex)
-    }
-
-    /// The tokens that must come next, as far as the grammar leaves no choice: a draft that is right.
-    pub fn forced(&mut self) -> Vec<TokenId> {
-        match self.phase {
-            Phase::Grammar if !self.matcher.is_stopped() => self.matcher.compute_ff_tokens(),
-            _ => Vec::new(),
-        }
+    /// Whether no token came yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.accepted == 0
     }
 
     /// What stops a computation from outside, after which the answer cannot go on. A clone has one of its own.
