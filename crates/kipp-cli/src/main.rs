@@ -142,10 +142,14 @@ mod tests {
                 let expected = match (command.get_name(), long) {
                     // `logits --ids` names a file; a variable must mean one thing.
                     ("perplexity", "ids") => "KIPP_PERPLEXITY_IDS".to_owned(),
-                    // `bench --session` is a name, not a file.
-                    ("run", "session") if !command.get_arguments().any(|arg| arg.get_id() == "record") => {
-                        "KIPP_RUN_SESSION".to_owned()
+                    // `run --session` is a file, that of records a name.
+                    (_, "session") if command.get_arguments().any(|arg| arg.get_id() == "record") => {
+                        "KIPP_RECORD_SESSION".to_owned()
                     }
+                    // A list, each a case.
+                    ("steps", "step-tokens") => "KIPP_BENCH_STEP_TOKENS".to_owned(),
+                    // Where `run --spec off` is set, there would be nothing to measure.
+                    ("spec", "spec") => "KIPP_BENCH_SPEC".to_owned(),
                     _ => format!("KIPP_{}", long.to_uppercase().replace('-', "_")),
                 };
                 let found = flag.get_env().map(|name| name.to_string_lossy().into_owned());

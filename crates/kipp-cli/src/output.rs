@@ -21,7 +21,8 @@ impl OutputFile {
     pub(crate) fn create(path: &Path) -> anyhow::Result<OutputFile> {
         // Nothing can be renamed onto a folder, which would come to light only at the end of the work.
         anyhow::ensure!(!path.is_dir(), "{}: this is a folder", path.display());
-        let in_place = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+        let found = std::fs::metadata(path).ok();
+        let in_place = found.as_ref().is_some_and(|found| !found.is_file());
         let partial = (!in_place).then(|| partial_path(path));
         let target = partial.as_deref().unwrap_or(path);
         let mut options = OpenOptions::new();
@@ -34,7 +35,13 @@ impl OutputFile {
         if let Some(partial) = &partial {
             interrupt::remove_on_end(partial);
         }
-        Ok(OutputFile { path: path.to_owned(), partial, writer: BufWriter::new(file) })
+        let out = OutputFile { path: path.to_owned(), partial, writer: BufWriter::new(file) };
+        // Who may read a file does not change because it is written anew.
+        if let Some(found) = found.filter(std::fs::Metadata::is_file) {
+            let kept = out.writer.get_ref().set_permissions(found.permissions());
+            kept.with_context(|| path.display().to_string())?;
+        }
+        Ok(out)
     }
 
     /// Makes the file appear under its name.
@@ -98,6 +105,20 @@ mod tests {
         file.finish().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_is_written_anew_keeps_its_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        for mode in [0o600, 0o644] {
+            std::fs::write(&path, "old").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            OutputFile::create(&path).unwrap().finish().unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        }
     }
 
     #[test]

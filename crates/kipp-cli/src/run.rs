@@ -19,7 +19,7 @@ use crate::generate::{Completion, FinishReason, generate};
 use crate::load::{BackendReport, Loaded, Loading, ModelReport};
 use crate::outcome::{Outcome, UsageError};
 use crate::prompt::{self, SingleTurn};
-use crate::saved::{Restored, SessionArgs};
+use crate::saved::{self, Restored, SessionArgs};
 use crate::speculation::{Drafters, SpecArgs, SpecKind, Target};
 use crate::timings::Timings;
 use crate::{input, interrupt, load, open, report};
@@ -83,12 +83,13 @@ struct RunReport<'a> {
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     let stops = args.sampling.stops()?;
     let drafting = args.speculation.choice(SpecKind::Off)?;
+    args.session.check(args.chat)?;
     let text = input::text_or_stdin(args.prompt.clone(), "the prompt")?;
     if text.is_empty() && !args.session.goes_on() {
         return Err(UsageError::new("PROMPT", "must not be empty").into());
     }
     let started = Instant::now();
-    let restored = args.session.open(args.chat)?;
+    let restored = args.session.open()?;
     let artifact = open::artifact(&args.model.model)?;
     let spec = load::spec(&artifact, &args.context.attention)?;
     let saving = args.session.create(&artifact, &spec)?;
@@ -98,6 +99,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     let loading = Loading::start(&artifact, &spec, &args.backend);
     let tokenizer = open::tokenizer(artifact.tokenizer_files())?.with_rows(spec.vocab_size)?;
     let before = restored.as_ref().map_or(&[][..], Restored::tokens);
+    let before_tokens = before.len();
     let prompt = [before, &prompt_ids(&args, &artifact, &tokenizer, text)?].concat();
     let max_tokens = room(prompt.len(), context.tokens, &args)?;
     let params = sampling_params(&args, &artifact)?;
@@ -116,7 +118,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     let options = EngineOptions {
         step_tokens: args.step.step_tokens,
         end_tokens: artifact.stop_tokens().to_vec(),
-        tokenizer: Some(tokenizer),
+        tokenizer: Some(tokenizer.clone()),
         pool,
         ..EngineOptions::new(context_tokens)
     };
@@ -137,6 +139,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         if args.json.json { &mut |_| Ok(()) } else { &mut |text| report::text(text) };
     let (completion, engine) = generate(engine, &interrupt, request, sink)?;
     drafters.iter().for_each(tell_failure);
+    Restored::tell(before_tokens, completion.measured.cached_tokens);
 
     if args.json.json {
         report::json(&RunReport {
@@ -153,7 +156,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     }
     // After the answer, which a full disk must not keep from whoever waits for it.
     if let Some(saving) = saving {
-        saving.keep(engine, &[&prompt[..], &completion.tokens].concat())?;
+        let shown = saved::shown(&tokenizer, &completion.tokens, &completion.text)?;
+        saving.keep(engine, &[prompt, shown].concat())?;
     }
     drop(graceful);
     Ok(completion.finish_reason.outcome())

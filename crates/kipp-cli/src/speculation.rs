@@ -50,7 +50,9 @@ impl SpecArgs {
     /// Checks that the flags go together; `default` is what the command does where none is given.
     pub(crate) fn choice(&self, default: SpecKind) -> Result<Choice, UsageError> {
         let kind = self.spec.unwrap_or(default);
-        match (kind, &self.draft_model) {
+        // A variable that is set to nothing names none.
+        let draft_model = self.draft_model.as_ref().filter(|name| !name.is_empty());
+        match (kind, draft_model) {
             (SpecKind::Draft, None) => Err(UsageError::new("--spec", "draft needs --draft-model")),
             (SpecKind::Off | SpecKind::Ngram, Some(_)) => {
                 Err(UsageError::new("--draft-model", "counts only with --spec draft"))
@@ -58,7 +60,7 @@ impl SpecArgs {
             (SpecKind::Off | SpecKind::Ngram, None) if self.draft_kv_mib.is_some() => {
                 Err(UsageError::new("--draft-kv-mib", "counts only with --spec draft"))
             }
-            (_, draft_model) => Ok(Choice { kind, draft_model: draft_model.clone() }),
+            (_, draft_model) => Ok(Choice { kind, draft_model: draft_model.cloned() }),
         }
     }
 }
@@ -144,6 +146,7 @@ mod tests {
         assert_eq!(choice(args(None, None, None)).unwrap().kind, SpecKind::Off);
         assert_eq!(choice(args(Some(SpecKind::Ngram), None, None)).unwrap().kind, SpecKind::Ngram);
         assert!(choice(args(Some(SpecKind::Draft), Some("m"), Some(1))).is_ok());
+        assert_eq!(choice(args(None, Some(""), None)).unwrap().draft_model, None);
         let refused = |args| choice(args).unwrap_err().to_string();
         assert!(refused(args(Some(SpecKind::Draft), None, None)).starts_with("--spec: draft needs"));
         assert!(refused(args(None, Some("m"), None)).starts_with("--draft-model: "));

@@ -35,9 +35,22 @@ fn again<R: DeserializeOwned>(what: &str, arguments: Vec<OsString>) -> anyhow::R
     let output = run.wait_with_output().with_context(|| program.display().to_string())?;
     drop(held_open);
     if !output.status.success() {
-        bail!("{what}: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+        let said = String::from_utf8_lossy(&output.stderr);
+        match reason(&said) {
+            "" => bail!("{what}: {}", output.status),
+            reason => bail!("{what}: {reason}"),
+        }
     }
     serde_json::from_slice(&output.stdout).with_context(|| format!("{what}: what the run printed"))
+}
+
+/// What a run that failed said: its error, without the notes before it; all of them where there is none.
+fn reason(said: &str) -> &str {
+    let from = match said.starts_with("error: ") {
+        true => Some(0),
+        false => said.find("\nerror: ").map(|at| at + 1),
+    };
+    from.map_or(said, |at| &said[at + "error: ".len()..]).trim_end()
 }
 
 /// `kipp bench run ...` as the command of one run. Flags are repeated as they were given, so that none can be forgotten;
@@ -68,6 +81,12 @@ fn once_arguments(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_of_a_run_that_failed_is_its_error() {
+        assert_eq!(reason("backend: cpu\nseed: 3\nerror: no room\nat all\n"), "no room\nat all");
+        assert_eq!((reason("error: none\n"), reason("Killed\n"), reason("")), ("none", "Killed", ""));
+    }
 
     #[test]
     fn flags_are_repeated_as_they_were_given() {

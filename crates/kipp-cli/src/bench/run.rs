@@ -131,7 +131,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     load::check_flags(&artifact, &args.backend)?;
     load::tell_many_threads(args.backend.threads);
     let recorder = Recorder::new("bench run", &args.record, &artifact)?;
-    if let Some(refused) = recorder.as_ref().and_then(|recorder| recorder.refuses(Some(args.runs))) {
+    if let Some(recorder) = &recorder
+        && let Some(refused) = recorder.refuses(Some(args.runs))?
+    {
         return Ok(refused);
     }
     let (work, prober) = work_and_prober(&artifact, &args.attention, &args.backend)?;

@@ -113,13 +113,13 @@ impl Schedule<'_> {
             }
         }
         for (case, runs) in cases.iter().zip(&mut runs) {
-            mark_foreign(&limits(*case, runs, self.work), runs);
+            mark_foreign(runs, |run| run.limit(*case, self.work));
             let mut repeats = if self.repeats { MOST_REPEATS } else { 0 };
             while count_native(runs) < self.runs && repeats > 0 {
                 let run = self.run(*case, &mut before)?;
                 report::note(&format!("repeated for the machine's state: {case} {:.2} tok/s", run.run.tok_s));
                 runs.push(run);
-                mark_foreign(&limits(*case, runs, self.work), runs);
+                mark_foreign(runs, |run| run.limit(*case, self.work));
                 repeats -= 1;
             }
         }
@@ -152,16 +152,14 @@ pub(super) fn between_probes<R>(
     Ok(MeasuredRun { foreign: false, run, before, after, stolen_ms })
 }
 
-fn limits(case: Case, runs: &[MeasuredRun], work: &Work) -> Vec<f64> {
-    runs.iter().map(|run| run.limit(case, work)).collect()
-}
-
 pub(super) fn count_native<R>(runs: &[MeasuredRun<R>]) -> usize {
     runs.iter().filter(|run| !run.foreign).count()
 }
 
-pub(super) fn mark_foreign<R>(limits: &[f64], runs: &mut [MeasuredRun<R>]) {
-    for (run, foreign) in runs.iter_mut().zip(foreign(limits)) {
+/// Marks the runs whose `limit` is that of another state of the machine.
+pub(super) fn mark_foreign<R>(runs: &mut [MeasuredRun<R>], limit: impl Fn(&MeasuredRun<R>) -> f64) {
+    let limits: Vec<f64> = runs.iter().map(limit).collect();
+    for (run, foreign) in runs.iter_mut().zip(foreign(&limits)) {
         run.foreign = foreign;
     }
 }
@@ -178,7 +176,7 @@ fn foreign(limits: &[f64]) -> Vec<bool> {
 impl CaseResult {
     /// `None` without a run.
     pub(crate) fn new(case: Case, mut runs: Vec<MeasuredRun>, work: &Work) -> Option<CaseResult> {
-        mark_foreign(&limits(case, &runs, work), &mut runs);
+        mark_foreign(&mut runs, |run| run.limit(case, work));
         let native: Vec<(f64, f64)> = runs
             .iter()
             .filter(|run| !run.foreign)

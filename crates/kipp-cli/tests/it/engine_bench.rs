@@ -31,7 +31,10 @@ fn a_known_prompt_is_adopted_in_whole_blocks() {
     assert_eq!(run["figures"]["adopted_tokens"], 192.0);
     // One more than the context leaves room for an answer to.
     assert!(refusal(&["bench", "prefix", "-p", "2048"], 2).contains("--prefill"));
-    assert!(refusal(&["bench", "prefix", "-p", "0"], 2).contains("--prefill"));
+    for few in ["0", "1", "32"] {
+        let error = refusal(&["bench", "prefix", "-p", few], 2);
+        assert!(error.contains("--prefill") && error.contains("at least 33"), "{error}");
+    }
     let table = stdout(&["bench", "prefix", "-p", "64", "--runs", "1", "--step-tokens", "2000"]);
     assert!(table.starts_with("kipp-tiny (registered, bf16), cpu "), "{table}");
     assert!(table.contains("| prefix64 ") && table.contains("cold / warm"), "{table}");
@@ -73,6 +76,14 @@ fn a_replayed_text_is_said_whatever_the_model_would() {
     let error = refusal(&["bench", "spec", "--replay", &short], 1);
     assert!(error.contains("short.txt") && error.contains("are needed"), "{error}");
     assert!(refusal(&["bench", "spec", "--replay", "missing.txt"], 1).contains("missing.txt"));
+    std::fs::write(folder.path().join("bytes.txt"), b"a\xff").unwrap();
+    let bytes = folder.path().join("bytes.txt").to_str().unwrap().to_owned();
+    let error = refusal(&["bench", "spec", "--replay", &bytes], 1);
+    assert!(error.contains("bytes.txt") && error.contains("not UTF-8: the byte at 1"), "{error}");
+    for many in ["1800", "5000"] {
+        let error = refusal(&["bench", "spec", "-n", many], 2);
+        assert!(error.contains("--decode: "), "{error}");
+    }
     assert!(refusal(&["bench", "spec", "--spec", "off"], 2).contains("--spec"));
     assert!(refusal(&["bench", "spec", "--spec", "draft"], 2).contains("--draft-model"));
     assert!(refusal(&["bench", "spec", "-n", "1"], 2).contains("--decode"));
@@ -87,7 +98,14 @@ fn steps_of_several_lengths_are_cases() {
         assert!(figure(case, "prefill_tok_s") > 0.0 && figure(case, "beside_tok_s") > 0.0);
         assert!(figure(case, "itl_ms") <= figure(case, "itl_p99_ms"));
     }
+    // Answers last as long as their own prompts and the long one take in the shortest steps.
+    let cases = bench(&["steps", "--step-tokens", "6,8", "-p", "100"]);
+    assert!(figure(&cases[0].1, "alone_itl_ms") > 0.0, "{cases:?}");
     assert!(refusal(&["bench", "steps", "--step-tokens", "4"], 2).contains("--step-tokens"));
+    assert!(refusal(&["bench", "steps", "--step-tokens", "5"], 2).contains("--step-tokens: in steps of 5"));
+    assert!(
+        refusal(&["bench", "steps", "--step-tokens", "5", "-p", "2000"], 2).contains("--prefill: in steps")
+    );
     assert!(refusal(&["bench", "steps", "-p", "9000"], 2).contains("--prefill"));
 }
 
@@ -118,6 +136,14 @@ fn a_second_case_of_a_name_does_not_replace_the_first_ones_record() {
 fn records_of_engines_are_refused_like_others() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();
+    for unused in [&["--unregistered"][..], &["--session", "one"]] {
+        let error = refusal(&[&["bench", "prefix"], unused].concat(), 2);
+        assert!(error.contains(unused[0]) && error.contains("counts only with --record"), "{error}");
+    }
+    // Told before anything is measured.
+    let impossible = ["bench", "prefix", "--anyway", "a test", "--record", "/dev/null/records"];
+    let error = refusal(&impossible, 1);
+    assert!(error.contains("--record: /dev/null/records") && !error.contains("run 1"), "{error}");
     let flags = ["bench", "prefix", "-p", "64", "--runs", "1", "--record", folder];
     let out = kipp(&flags).output().unwrap();
     // A debug build, refused before anything is measured.

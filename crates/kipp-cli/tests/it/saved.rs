@@ -20,7 +20,8 @@ fn saved(flags: &[&str]) -> (tempfile::TempDir, String, Value) {
 #[test]
 fn a_saved_session_goes_on_as_if_it_had_not_ended() {
     let sampled = ["--temperature", "0.9", "--seed", "3"];
-    for flags in [&[][..], &["--kv", "q8_0"], &["--kv", "f32"], &sampled, &["--spec", "ngram"]] {
+    let repetition = ["--repetition-penalty", "1.3"];
+    for flags in [&[][..], &["--kv", "q8_0"], &["--kv", "f32"], &sampled, &["--spec", "ngram"], &repetition] {
         let whole = json(&[&["run", "--json", "-n", "60", "--ignore-eos", STORY][..], flags].concat());
         let (folder, file, first) = saved(flags);
         assert_eq!(ids(&first["tokens"]), ids(&whole["tokens"])[..30], "{flags:?}");
@@ -53,6 +54,7 @@ fn a_session_goes_on_with_more_text_and_is_saved_again() {
     assert_eq!(fourth["prompt_tokens"], asked + added + 14);
     let out = kipp(&["run", "-n", "2", "--session", &again, ""]).output().unwrap();
     assert!(stderr(&out).contains(" more cached"), "{}", stderr(&out));
+    assert!(stderr(&out).contains("tokens were evaluated again"), "{}", stderr(&out));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
@@ -82,7 +84,10 @@ fn a_session_of_another_computation_is_refused_by_name() {
         "{error}"
     );
     let error = refused(&["--kernels", "scalar", "--rope-scaling", "yarn", "--rope-factor", "2"]);
-    assert!(error.contains("another model: "), "{error}");
+    assert!(
+        error.contains("--session: ") && error.contains("another model, or with its positions scaled"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -102,16 +107,44 @@ fn a_file_that_is_not_what_was_written_is_refused() {
     later[8] = 9;
     assert!(refused(&later).contains("version 9"));
     std::fs::remove_file(&file).unwrap();
-    assert!(refusal(&["run", "--session", &file, "hi"], 1).contains("story.session"));
+    let error = refusal(&["run", "--session", &file, "hi"], 1);
+    assert!(error.contains("error: --session: ") && error.matches("story.session").count() == 1, "{error}");
+}
+
+#[test]
+fn a_session_ends_where_the_text_that_was_shown_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stopped.session").to_str().unwrap().to_owned();
+    let whole = json(&["run", "--json", "-n", "30", STORY]);
+    let text = whole["text"].as_str().unwrap();
+    // In the middle of the answer, and in the middle of a word.
+    let middle = text.len() / 2;
+    let stop = text.get(middle..middle + 6).unwrap();
+    let flags = ["run", "--json", "-n", "30", "--stop", stop, "--save-session", &file, STORY];
+    let stopped = json(&flags);
+    let shown = stopped["text"].as_str().unwrap();
+    assert!(text.starts_with(shown) && !shown.contains(stop) && !shown.is_empty());
+    let tokens = json(&["run", "--json", "-n", "0", "--session", &file, ""]);
+    let said = ids(&json(&["tokenize", "--json", &format!("{STORY}{shown}")])["ids"]).len() as i64;
+    let saved = tokens["prompt_tokens"].as_i64().unwrap();
+    // The model's own tokens of a text may be other ones than the tokenizer's.
+    assert!((saved - said).abs() <= 3, "{saved} {said}");
+    assert!(saved < stopped["prompt_tokens"].as_i64().unwrap() + ids(&stopped["tokens"]).len() as i64);
 }
 
 #[test]
 fn what_cannot_be_saved_or_gone_on_with_is_told_before_anything_runs() {
     let (folder, file, _) = saved(&[]);
-    assert!(refusal(&["run", "--session", &file, "--chat", "hi"], 2).contains("--session"));
+    assert!(
+        refusal(&["run", "--session", &file, "--chat", "hi"], 2).contains("--session: is for plain text")
+    );
+    assert!(
+        refusal(&["run", "--save-session", "x", "--chat", "hi"], 2)
+            .contains("--save-session: is for plain text")
+    );
     let into = |path: &Path| refusal(&["run", "--save-session", path.to_str().unwrap(), "hi"], 1);
     assert!(into(folder.path()).contains("this is a folder"));
-    assert!(into(Path::new("/nowhere/x.session")).contains("/nowhere/x.session"));
+    assert!(into(Path::new("/nowhere/x.session")).contains("--save-session: /nowhere/x.session"));
     // A run that fails leaves what was there.
     let before = std::fs::read(&file).unwrap();
     refusal(&["run", "--save-session", &file, "--ctx", "2", STORY], 1);

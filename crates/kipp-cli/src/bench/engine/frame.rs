@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
 use super::super::format;
 use super::super::limits::Prober;
@@ -31,11 +32,13 @@ impl Subject {
 pub(crate) fn run<B: EngineBench>(bench: &B) -> Result<Outcome> {
     let args = bench.args();
     let subject = Subject::open(args)?;
-    bench.room(&subject)?;
+    let plan = bench.plan(&subject)?;
     load::check_flags(&subject.artifact, &args.backend)?;
     load::tell_many_threads(args.backend.threads);
     let recorder = Recorder::new(B::WHAT, &args.record, &subject.artifact)?;
-    if let Some(refused) = recorder.as_ref().and_then(|recorder| recorder.refuses(Some(args.runs))) {
+    if let Some(recorder) = &recorder
+        && let Some(refused) = recorder.refuses(Some(args.runs))?
+    {
         return Ok(refused);
     }
     let (work, prober) = work_and_prober(&subject.artifact, &args.attention, &args.backend)?;
@@ -48,7 +51,9 @@ pub(crate) fn run<B: EngineBench>(bench: &B) -> Result<Outcome> {
             format!("{}\n\n{}", format::title(&subject.artifact, backend), table(&results, B::COLUMNS))
         }
     })?;
-    recorder.map_or(Ok(Outcome::Done), |recorder| record(bench, &subject, &recorder, &results))
+    let Some(recorder) = recorder else { return Ok(Outcome::Done) };
+    let settings = bench.settings(&plan);
+    record(args, &subject, &recorder, &settings, &results)
 }
 
 /// Runs that met the machine in another state are kept, and repeated where a record is wanted.
@@ -74,29 +79,28 @@ fn runs<B: EngineBench>(
             report::note(&format!("run {}: {}: {}", runs.len() + 1, case.name, figures.join(", ")));
         }
         runs.push(run);
-        let limits: Vec<f64> = runs.iter().map(|run| run.beside(B::BOUND, work)).collect();
         // Only when all wanted runs are there is it known which state most of them met.
         if runs.len() >= args.runs {
-            mark_foreign(&limits, &mut runs);
+            mark_foreign(&mut runs, |run| run.beside(B::BOUND, work));
         }
     }
     Ok(runs)
 }
 
 /// One file a case.
-fn record<B: EngineBench>(
-    bench: &B,
+fn record(
+    args: &EngineArgs,
     subject: &Subject,
     recorder: &Recorder<'_>,
+    settings: &Value,
     results: &[CaseResult],
 ) -> Result<Outcome> {
-    let args = bench.args();
     let fingerprint = fingerprint(&subject.artifact, &args.attention, &args.backend)?;
     recorder.write_all(results.iter().map(|result| {
         Ok(Measurement {
             name: result.name.clone(),
             backend: result.runs.first().map(|run| run.run.process.backend.clone()),
-            settings: bench.settings(subject),
+            settings: settings.clone(),
             protocol: Protocol::describe(args.protocol()),
             results: serde_json::to_value(result).context("the result as JSON")?,
             dispersion: Some(result.dispersion),
@@ -112,11 +116,12 @@ pub(super) fn once<B: EngineBench>(bench: &B) -> Result<Outcome> {
     process::end_with_stdin()?;
     let args = bench.args();
     let subject = Subject::open(args)?;
-    let room = bench.room(&subject)?;
+    let plan = bench.plan(&subject)?;
+    let room = bench.room(&plan);
     let forward = load::forward(&subject.artifact, subject.spec.clone(), &args.backend, room)?.forward;
     let load_ms = started.elapsed().as_secs_f64() * 1e3;
     let backend = SingleBackend::of(&*forward);
-    let cases = bench.measure(&subject, forward)?;
+    let cases = bench.measure(&plan, &subject, forward)?;
     let process = Process { load_ms, peak_resident_bytes: peak_resident_bytes(), backend };
     report::json(&EngineRun { cases, process })?;
     Ok(Outcome::Done)

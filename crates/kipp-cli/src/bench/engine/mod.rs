@@ -23,7 +23,7 @@ use super::record::RecordArgs;
 use super::schedule::Protocol;
 use super::work::Bound;
 use crate::args::{self, AttentionArgs, BackendArgs, EMBEDDED_MODEL};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, UsageError};
 
 pub(crate) use frame::run;
 pub(crate) use parallel::ParallelArgs;
@@ -106,15 +106,47 @@ pub(crate) trait EngineBench {
     /// The figures of a case, in the order in which a table has them.
     const COLUMNS: &'static [Column];
     const JUDGED: Judged;
+    /// What the flags come to on a model.
+    type Plan;
 
     fn args(&self) -> &EngineArgs;
 
-    /// Room that the model needs. What cannot be measured is refused here, before anything is loaded.
-    fn room(&self, subject: &Subject) -> anyhow::Result<ModelOptions>;
+    /// Holds the flags against the model. What cannot be measured is refused here, before anything is loaded.
+    fn plan(&self, subject: &Subject) -> anyhow::Result<Self::Plan>;
+
+    /// Room that the model needs.
+    fn room(&self, plan: &Self::Plan) -> ModelOptions;
 
     /// One run: all cases, on a model with that room.
-    fn measure(&self, subject: &Subject, forward: Box<dyn Forward>) -> anyhow::Result<Vec<CaseRun>>;
+    fn measure(
+        &self,
+        plan: &Self::Plan,
+        subject: &Subject,
+        forward: Box<dyn Forward>,
+    ) -> anyhow::Result<Vec<CaseRun>>;
 
     /// What a record says beside the results.
-    fn settings(&self, subject: &Subject) -> Value;
+    fn settings(&self, plan: &Self::Plan) -> Value;
+}
+
+impl Subject {
+    /// Tokens of a prompt of `wanted` tokens, else of `default` or as many as fit; `least` are what there is to measure.
+    fn prompt_tokens(
+        &self,
+        wanted: Option<usize>,
+        default: usize,
+        least: usize,
+    ) -> Result<usize, UsageError> {
+        // One position for the token after it.
+        let most = self.spec.context().saturating_sub(1);
+        let tokens = wanted.unwrap_or(default.min(most));
+        let reason = match tokens {
+            _ if tokens > most => {
+                format!("{tokens} and an answer do not fit the model's {} positions", most + 1)
+            }
+            _ if tokens < least => format!("{tokens} leave nothing to measure: at least {least}"),
+            _ => return Ok(tokens),
+        };
+        Err(UsageError::new("--prefill", reason))
+    }
 }

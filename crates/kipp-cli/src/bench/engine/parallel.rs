@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use kipp::engine::{Request, StepReport};
+use kipp::engine::{MAX_SEQUENCES, Request, StepReport};
 use kipp::gates::gate_tokens;
 use kipp::kv::BLOCK_TOKENS;
 use kipp::model::{Forward, ModelOptions};
@@ -42,6 +42,15 @@ impl ParallelArgs {
     fn answer_tokens(&self) -> usize {
         self.decode + self.most()
     }
+
+    fn positions(&self) -> usize {
+        PROMPT_TOKENS + self.answer_tokens()
+    }
+
+    /// A row for each of them at least.
+    fn step_tokens(&self) -> usize {
+        self.step.step_tokens.max(self.most())
+    }
 }
 
 impl EngineBench for ParallelArgs {
@@ -53,30 +62,34 @@ impl EngineBench for ParallelArgs {
         Column { figure: "ratio", header: "to the first", decimals: 2 },
     ];
     const JUDGED: Judged = Judged::Rate("tok_s");
+    type Plan = ();
 
     fn args(&self) -> &EngineArgs {
         &self.engine
     }
 
-    fn room(&self, subject: &Subject) -> Result<ModelOptions> {
-        let positions = PROMPT_TOKENS + self.answer_tokens();
-        if self.decode < 2 {
-            return Err(UsageError::new("--decode", "fewer than 2 tokens have no step to measure").into());
-        }
-        if positions > subject.spec.context() {
-            let reason = format!("needs {positions} positions, the model has {}", subject.spec.context());
-            return Err(UsageError::new("--decode", reason).into());
-        }
-        if self.most() > 256 {
-            return Err(UsageError::new("--parallel", "an engine runs 256 sequences at once at most").into());
-        }
-        // A block for each to grow into, which admission wants to see.
-        let kv_blocks = self.most() * (positions.div_ceil(BLOCK_TOKENS) + 1) + 1;
-        let max_rows = self.step.step_tokens.max(self.most());
-        Ok(ModelOptions { kv: self.engine.attention.kv, kv_blocks, max_rows })
+    fn plan(&self, subject: &Subject) -> Result<()> {
+        let context = subject.spec.context();
+        let (flag, reason) = match self.positions() {
+            _ if self.decode < 2 => ("--decode", "fewer than 2 tokens have no step to measure".to_owned()),
+            positions if positions > context => {
+                ("--decode", format!("needs {positions} positions, the model has {context}"))
+            }
+            _ if self.most() > MAX_SEQUENCES => {
+                ("--parallel", format!("an engine runs {MAX_SEQUENCES} sequences at once at most"))
+            }
+            _ => return Ok(()),
+        };
+        Err(UsageError::new(flag, reason).into())
     }
 
-    fn measure(&self, subject: &Subject, mut forward: Box<dyn Forward>) -> Result<Vec<CaseRun>> {
+    fn room(&self, (): &()) -> ModelOptions {
+        // A block for each to grow into, which admission wants to see.
+        let kv_blocks = self.most() * (self.positions().div_ceil(BLOCK_TOKENS) + 1) + 1;
+        ModelOptions { kv: self.engine.attention.kv, kv_blocks, max_rows: self.step_tokens() }
+    }
+
+    fn measure(&self, (): &(), subject: &Subject, mut forward: Box<dyn Forward>) -> Result<Vec<CaseRun>> {
         let mut cases = Vec::new();
         let mut first = None;
         for &count in &self.parallel {
@@ -92,12 +105,13 @@ impl EngineBench for ParallelArgs {
         Ok(cases)
     }
 
-    fn settings(&self, _: &Subject) -> Value {
+    fn settings(&self, (): &()) -> Value {
         json!({
             "prompt_tokens": PROMPT_TOKENS,
-            "generated_tokens": self.decode,
+            "counted_tokens": self.decode,
+            "generated_tokens": self.answer_tokens(),
             "parallel": self.parallel,
-            "step_tokens": self.step.step_tokens,
+            "step_tokens": self.step_tokens(),
             "ids": "kipp::gates::gate_tokens",
             "sampling": "greedy",
             "counted": "steps in which all requests decode and nothing else runs",
@@ -114,8 +128,7 @@ fn together(
     forward: Box<dyn Forward>,
     count: usize,
 ) -> Result<(Vec<StepReport>, Box<dyn Forward>)> {
-    let max_rows = forward.max_rows();
-    let mut requests = Requests::open(forward, max_rows, PROMPT_TOKENS + args.answer_tokens())?;
+    let mut requests = Requests::open(forward, args.step_tokens(), args.positions())?;
     requests.warm_up(subject.spec.vocab_size, PROMPT_TOKENS)?;
     let ids = gate_tokens(subject.spec.vocab_size, count * PROMPT_TOKENS);
     let pending = ids

@@ -9,14 +9,16 @@ use kipp::model::{Forward, ModelOptions};
 use serde_json::{Value, json};
 
 use super::super::work::Bound;
-use super::requests::Requests;
+use super::requests::{Answer, Requests};
 use super::result::{CaseRun, Column};
 use super::{EngineArgs, EngineBench, Judged, Subject};
 use crate::args::{self, StepArgs};
-use crate::outcome::UsageError;
 
 /// A conversation with a few documents in it.
 const PROMPT_TOKENS: usize = 6890;
+
+/// Whole blocks are adopted, and the last token is always evaluated.
+const LEAST_TOKENS: usize = BLOCK_TOKENS + 1;
 
 /// Flags of `kipp bench prefix`.
 #[derive(Args, Debug)]
@@ -30,22 +32,6 @@ pub(crate) struct PrefixArgs {
     step: StepArgs,
 }
 
-impl PrefixArgs {
-    fn prompt_tokens(&self, subject: &Subject) -> Result<usize, UsageError> {
-        // One position for the token after it.
-        let most = subject.spec.context().saturating_sub(1);
-        match self.prefill {
-            None => Ok(PROMPT_TOKENS.min(most)),
-            Some(0) => Err(UsageError::new("--prefill", "0 leaves nothing to measure")),
-            Some(tokens) if tokens > most => {
-                let reason = format!("{tokens} and an answer do not fit the model's {} positions", most + 1);
-                Err(UsageError::new("--prefill", reason))
-            }
-            Some(tokens) => Ok(tokens),
-        }
-    }
-}
-
 impl EngineBench for PrefixArgs {
     const WHAT: &'static str = "bench prefix";
     const BOUND: Bound = Bound::Compute;
@@ -57,34 +43,36 @@ impl EngineBench for PrefixArgs {
         Column { figure: "cold_tok_s", header: "cold tok/s", decimals: 1 },
     ];
     const JUDGED: Judged = Judged::Ratio("ratio");
+    /// Tokens of the prompt.
+    type Plan = usize;
 
     fn args(&self) -> &EngineArgs {
         &self.engine
     }
 
-    fn room(&self, subject: &Subject) -> Result<ModelOptions> {
-        let tokens = self.prompt_tokens(subject)? + 1;
-        let max_rows = self.step.step_tokens.min(tokens);
-        let blocks = |tokens: usize| tokens.div_ceil(BLOCK_TOKENS);
-        // The warm-up's blocks stay known, and a block more keeps them from being evicted.
-        let kv_blocks = blocks(tokens) + blocks(max_rows) + 2;
-        Ok(ModelOptions { kv: self.engine.attention.kv, kv_blocks, max_rows })
+    fn plan(&self, subject: &Subject) -> Result<usize> {
+        Ok(subject.prompt_tokens(self.prefill, PROMPT_TOKENS, LEAST_TOKENS)?)
     }
 
-    fn measure(&self, subject: &Subject, forward: Box<dyn Forward>) -> Result<Vec<CaseRun>> {
-        let tokens = self.prompt_tokens(subject)?;
+    fn room(&self, tokens: &usize) -> ModelOptions {
+        let max_rows = self.step.step_tokens.min(tokens + 1);
+        // The warm-up's blocks stay known, and a block more keeps them from being evicted.
+        let kv_blocks = (tokens + 1).div_ceil(BLOCK_TOKENS) + max_rows.div_ceil(BLOCK_TOKENS) + 2;
+        ModelOptions { kv: self.engine.attention.kv, kv_blocks, max_rows }
+    }
+
+    fn measure(&self, tokens: &usize, subject: &Subject, forward: Box<dyn Forward>) -> Result<Vec<CaseRun>> {
+        let tokens = *tokens;
+        let vocab_size = subject.spec.vocab_size;
         let max_rows = forward.max_rows();
         let mut requests = Requests::open(forward, max_rows, tokens + 1)?;
-        let vocab_size = subject.spec.vocab_size;
         requests.warm_up(vocab_size, max_rows)?;
         let prompt = gate_tokens(vocab_size, tokens);
         let cold = requests.answer(Request::new(prompt.clone(), 1))?;
         let warm = requests.answer(Request::new(prompt, 1))?;
         ensure!(cold.tokens == warm.tokens, "the known prefix changed the answer");
         ensure!(cold.stats.cached_tokens == 0, "the prompt was known before it was sent");
-        let ms = |answer: &super::requests::Answer| {
-            (answer.stats.queue + answer.stats.prefill).as_secs_f64() * 1e3
-        };
+        let ms = |answer: &Answer| (answer.stats.queue + answer.stats.prefill).as_secs_f64() * 1e3;
         let (cold_ms, warm_ms) = (ms(&cold), ms(&warm));
         let figures = [
             ("cold_ms", cold_ms),
@@ -96,9 +84,9 @@ impl EngineBench for PrefixArgs {
         Ok(vec![CaseRun::new(format!("prefix{tokens}"), &figures)])
     }
 
-    fn settings(&self, subject: &Subject) -> Value {
+    fn settings(&self, tokens: &usize) -> Value {
         json!({
-            "prompt_tokens": self.prompt_tokens(subject).ok(),
+            "prompt_tokens": tokens,
             "generated_tokens": 1,
             "step_tokens": self.step.step_tokens,
             "ids": "kipp::gates::gate_tokens",

@@ -11,6 +11,7 @@ use kipp::engine::{NewDrafter, Request, Speculation, StepReport};
 use kipp::kv::BLOCK_TOKENS;
 use kipp::model::{Forward, ModelOptions};
 use kipp::speculate::{Drafter, MAX_DRAFT_TOKENS};
+use kipp::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
 use super::super::work::Bound;
@@ -22,10 +23,11 @@ use super::{EngineArgs, EngineBench, Judged, Subject};
 use crate::args::{self, StepArgs};
 use crate::open;
 use crate::outcome::UsageError;
-use crate::speculation::{Drafters, SpecArgs, SpecKind, Target};
+use crate::speculation::{Choice, Drafters, SpecArgs, SpecKind, Target};
 
-/// Flags of `kipp bench spec`.
+/// Flags of `kipp bench spec`. Its variable of who drafts is its own: what `kipp run` is set to is nothing to measure.
 #[derive(Args, Debug)]
+#[command(mut_arg("spec", |arg| arg.env("KIPP_BENCH_SPEC")))]
 pub(crate) struct SpecBenchArgs {
     #[command(flatten)]
     engine: EngineArgs,
@@ -42,25 +44,25 @@ pub(crate) struct SpecBenchArgs {
     step: StepArgs,
 }
 
-impl SpecBenchArgs {
-    fn kind(&self) -> Result<&'static str, UsageError> {
-        match self.speculation.choice(SpecKind::Ngram)?.kind {
-            SpecKind::Off => Err(UsageError::new("--spec", "off leaves nothing to measure")),
-            SpecKind::Ngram => Ok("ngram"),
-            SpecKind::Draft => Ok("draft"),
-        }
+/// What the flags come to.
+pub(crate) struct SpecPlan {
+    choice: Choice,
+    tokenizer: Tokenizer,
+    texts: Vec<Text>,
+}
+
+impl SpecPlan {
+    /// Positions of the longest text.
+    fn context_tokens(&self) -> usize {
+        self.texts.iter().map(|text| text.tokens.len()).max().unwrap_or(0)
     }
 
-    fn texts(&self, subject: &Subject) -> Result<Vec<Text>> {
-        if self.decode < 2 {
-            return Err(UsageError::new("--decode", "fewer than 2 tokens have no step to measure").into());
-        }
-        let files = subject.artifact.tokenizer_files();
-        let tokenizer = open::tokenizer(files)?.with_rows(subject.spec.vocab_size)?;
-        let size = Size { decode: self.decode, context_tokens: subject.spec.context() };
-        match &self.replay[..] {
-            [] => Text::own(&tokenizer, size),
-            files => files.iter().map(|path| Text::file(path, &tokenizer, size)).collect(),
+    /// Who drafts, as names of cases have it.
+    fn spec(&self) -> &'static str {
+        match self.choice.kind {
+            SpecKind::Off => "off",
+            SpecKind::Ngram => "ngram",
+            SpecKind::Draft => "draft",
         }
     }
 }
@@ -78,29 +80,45 @@ impl EngineBench for SpecBenchArgs {
         Column { figure: "duty", header: "duty", decimals: 2 },
     ];
     const JUDGED: Judged = Judged::Ratio("gated_ratio");
+    type Plan = SpecPlan;
 
     fn args(&self) -> &EngineArgs {
         &self.engine
     }
 
-    fn room(&self, subject: &Subject) -> Result<ModelOptions> {
-        self.kind()?;
-        let longest = self.texts(subject)?.iter().map(|text| text.tokens.len()).max().unwrap_or(0);
+    fn plan(&self, subject: &Subject) -> Result<SpecPlan> {
+        let choice = self.speculation.choice(SpecKind::Ngram)?;
+        if choice.kind == SpecKind::Off {
+            return Err(UsageError::new("--spec", "off leaves nothing to measure").into());
+        }
+        let size = Size { decode: self.decode, context_tokens: subject.spec.context() };
+        size.check()?;
+        let tokenizer =
+            open::tokenizer(subject.artifact.tokenizer_files())?.with_rows(subject.spec.vocab_size)?;
+        let texts = match &self.replay[..] {
+            [] => Text::own(&tokenizer, size)?,
+            files => files.iter().map(|path| Text::file(path, &tokenizer, size)).collect::<Result<_>>()?,
+        };
+        Ok(SpecPlan { choice, tokenizer, texts })
+    }
+
+    fn room(&self, plan: &SpecPlan) -> ModelOptions {
+        let longest = plan.context_tokens();
         let max_rows = self.step.step_tokens.min(longest).max(1 + MAX_DRAFT_TOKENS);
         // A block for drafts past the end, and the warm-up's.
         let kv_blocks = longest.div_ceil(BLOCK_TOKENS) + max_rows.div_ceil(BLOCK_TOKENS) + 2;
-        Ok(ModelOptions { kv: self.engine.attention.kv, kv_blocks, max_rows })
+        ModelOptions { kv: self.engine.attention.kv, kv_blocks, max_rows }
     }
 
-    fn measure(&self, subject: &Subject, mut forward: Box<dyn Forward>) -> Result<Vec<CaseRun>> {
-        let kind = self.kind()?;
-        let tokenizer =
-            open::tokenizer(subject.artifact.tokenizer_files())?.with_rows(subject.spec.vocab_size)?;
-        let texts = self.texts(subject)?;
-        let context_tokens = texts.iter().map(|text| text.tokens.len()).max().unwrap_or(0);
-        let choice = self.speculation.choice(SpecKind::Ngram)?;
-        let target = Target { tokenizer: &tokenizer, options: self.room(subject)?, context_tokens };
-        let drafters = Drafters::open(&self.speculation, &choice, &self.engine.backend, target)?;
+    fn measure(
+        &self,
+        plan: &SpecPlan,
+        subject: &Subject,
+        mut forward: Box<dyn Forward>,
+    ) -> Result<Vec<CaseRun>> {
+        let (options, context_tokens) = (self.room(plan), plan.context_tokens());
+        let target = Target { tokenizer: &plan.tokenizer, options, context_tokens };
+        let drafters = Drafters::open(&self.speculation, &plan.choice, &self.engine.backend, target)?;
         let Some(drafters) = drafters else { bail!("nobody drafts") };
         let replayed = if self.replay.is_empty() { "" } else { "replay-" };
         let script = Script::default();
@@ -108,8 +126,8 @@ impl EngineBench for SpecBenchArgs {
             forward = Box::new(Replay::new(forward, script.clone()));
         }
         let mut cases = Vec::new();
-        for text in &texts {
-            let name = format!("spec-{kind}-{replayed}{}", text.name);
+        for text in &plan.texts {
+            let name = format!("spec-{}-{replayed}{}", plan.spec(), text.name);
             let ways = [None, Some(always(&drafters.new)), Some(drafters.where_paying())];
             let mut decoded = Vec::new();
             for speculation in ways {
@@ -132,21 +150,18 @@ impl EngineBench for SpecBenchArgs {
         Ok(cases)
     }
 
-    fn settings(&self, subject: &Subject) -> Value {
-        let texts = self.texts(subject).unwrap_or_default();
-        let prompts: serde_json::Map<String, Value> =
-            texts.into_iter().map(|text| (text.name, text.prompt_tokens.into())).collect();
-        let choice = self.speculation.choice(SpecKind::Ngram).ok();
+    fn settings(&self, plan: &SpecPlan) -> Value {
+        let prompts = plan.texts.iter().map(|text| (text.name.clone(), text.prompt_tokens.into()));
         json!({
-            "spec": self.kind().ok(),
-            "draft_model": choice.and_then(|choice| choice.draft_model),
+            "spec": plan.spec(),
+            "draft_model": plan.choice.draft_model,
             "replay": !self.replay.is_empty(),
-            "prompt_tokens": prompts,
+            "prompt_tokens": prompts.collect::<serde_json::Map<String, Value>>(),
             "generated_tokens": self.decode,
             "draft_tokens": MAX_DRAFT_TOKENS,
             "step_tokens": self.step.step_tokens,
             "sampling": "greedy, end tokens ignored",
-            "warm_up": "a prompt of one step and two steps of decode, in the same engine",
+            "warm_up": "before each way, a prompt of one step and two steps of decode in an engine of their own",
             "pair": "plain, ungated and gated decoding, one after the other in each run, each in an engine of its own",
             "runs": self.engine.runs,
         })

@@ -4,9 +4,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, anyhow};
 use kipp::TokenId;
 use kipp::tokenizer::Tokenizer;
+
+use crate::input;
+use crate::outcome::UsageError;
 
 /// Tokens of a text before those that are decoded, at most: what a person sends with a question about a page.
 const MOST_PROMPT_TOKENS: usize = 1024;
@@ -32,32 +35,31 @@ pub(super) struct Text {
 
 impl Text {
     /// Those that are part of the program.
-    pub(super) fn own(tokenizer: &Tokenizer, size: Size) -> Result<Vec<Text>> {
-        TEXTS.iter().map(|(name, text)| Text::new(name, text, tokenizer, size)).collect()
+    pub(super) fn own(tokenizer: &Tokenizer, size: Size) -> Result<Vec<Text>, UsageError> {
+        let cut = |(name, text): &(&str, &str)| {
+            Text::new(name, text, tokenizer, size)
+                .map_err(|reason| UsageError::new("--decode", format!("{name}: {reason}")))
+        };
+        TEXTS.iter().map(cut).collect()
     }
 
     /// A file, under its name without folder and ending.
     pub(super) fn file(path: &Path, tokenizer: &Tokenizer, size: Size) -> Result<Text> {
-        let shown = || path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(shown)?;
+        let text = input::text_file(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        Text::new(&name, &text, tokenizer, size).with_context(shown)
+        Text::new(&name, &text, tokenizer, size).map_err(|reason| anyhow!("{}: {reason}", path.display()))
     }
 
-    fn new(name: &str, text: &str, tokenizer: &Tokenizer, size: Size) -> Result<Text> {
+    /// The end of the text, so that what is decoded has its own past before it.
+    fn new(name: &str, text: &str, tokenizer: &Tokenizer, size: Size) -> Result<Text, String> {
         let Size { decode, context_tokens } = size;
         let tokens = tokenizer.encode(text);
-        let needed = LEAST_PROMPT_TOKENS + decode;
-        ensure!(
-            needed <= context_tokens,
-            "{decode} tokens and a prompt of {LEAST_PROMPT_TOKENS} do not fit the model's {context_tokens} positions"
-        );
-        ensure!(
-            tokens.len() >= needed,
-            "the text has {} tokens, but {decode} and a prompt of {LEAST_PROMPT_TOKENS} are needed",
-            tokens.len()
-        );
-        // The end of the text, so that what is decoded has its own past before it.
+        if tokens.len() < LEAST_PROMPT_TOKENS + decode {
+            return Err(format!(
+                "the text has {} tokens, but {decode} and a prompt of {LEAST_PROMPT_TOKENS} are needed",
+                tokens.len()
+            ));
+        }
         let kept = (MOST_PROMPT_TOKENS + decode).min(context_tokens).min(tokens.len());
         let tokens: Arc<[TokenId]> = tokens[tokens.len() - kept..].into();
         Ok(Text { name: name.to_owned(), tokens, prompt_tokens: kept - decode })
@@ -71,6 +73,21 @@ pub(super) struct Size {
     pub(super) decode: usize,
     /// Positions that the model has.
     pub(super) context_tokens: usize,
+}
+
+impl Size {
+    /// Refuses what no text can be cut to.
+    pub(super) fn check(self) -> Result<(), UsageError> {
+        let Size { decode, context_tokens } = self;
+        let reason = match decode {
+            0 | 1 => "fewer than 2 tokens have no step to measure".to_owned(),
+            _ if LEAST_PROMPT_TOKENS + decode > context_tokens => format!(
+                "{decode} tokens and a prompt of {LEAST_PROMPT_TOKENS} do not fit the model's {context_tokens} positions"
+            ),
+            _ => return Ok(()),
+        };
+        Err(UsageError::new("--decode", reason))
+    }
 }
 
 #[cfg(test)]
@@ -87,8 +104,11 @@ mod tests {
             assert!(text.prompt_tokens >= 256 && text.prompt_tokens <= MOST_PROMPT_TOKENS, "{}", text.name);
         }
         assert_eq!(own(100, 120).unwrap()[0].prompt_tokens, 20);
-        let refused = |decode, context_tokens| own(decode, context_tokens).unwrap_err().to_string();
-        assert!(refused(110, 120).contains("do not fit"));
-        assert!(refused(60_000, 1 << 20).contains("the text has"));
+        let refused =
+            |decode, context_tokens| Size { decode, context_tokens }.check().unwrap_err().to_string();
+        assert!(refused(110, 120).starts_with("--decode: 110 tokens and a prompt of 16 do not fit"));
+        assert!(refused(1, 120).starts_with("--decode: fewer than 2"));
+        let short = own(60_000, 1 << 20).unwrap_err().to_string();
+        assert!(short.starts_with("--decode: repetitive: the text has"), "{short}");
     }
 }

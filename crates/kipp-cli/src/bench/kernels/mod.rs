@@ -73,7 +73,9 @@ pub(crate) fn run(args: &KernelsArgs) -> Result<Outcome> {
     let artifact = open::artifact(&args.model)?;
     let classes = args.classes()?;
     let recorder = Recorder::new("bench kernels", &args.record, &artifact)?;
-    if let Some(refused) = recorder.as_ref().and_then(|recorder| recorder.refuses(None)) {
+    if let Some(recorder) = &recorder
+        && let Some(refused) = recorder.refuses(None)?
+    {
         return Ok(refused);
     }
     load::tell_many_threads(args.threads);

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::single::SingleBackend;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, UsageError};
 use crate::output::OutputFile;
 use crate::report;
 use build::Build;
@@ -43,8 +43,21 @@ pub(crate) struct RecordArgs {
     #[arg(long, env = "KIPP_UNREGISTERED", value_parser = crate::args::value::switch, action = clap::ArgAction::SetTrue)]
     unregistered: bool,
     /// Name of the session that this belongs to, so that records of several commands can be compared [default: a new one]
-    #[arg(long, value_name = "ID", env = "KIPP_SESSION")]
+    #[arg(long, value_name = "ID", env = "KIPP_RECORD_SESSION")]
     session: Option<String>,
+}
+
+impl RecordArgs {
+    /// Refuses what counts only for a record where none is wanted.
+    fn check(&self) -> Result<(), UsageError> {
+        let unused = match self {
+            RecordArgs { record: Some(_), .. } => return Ok(()),
+            RecordArgs { unregistered: true, .. } => "--unregistered",
+            RecordArgs { session: Some(_), .. } => "--session",
+            _ => return Ok(()),
+        };
+        Err(UsageError::new(unused, "counts only with --record"))
+    }
 }
 
 /// One configuration, measured.
@@ -112,6 +125,7 @@ impl<'a> Recorder<'a> {
         args: &'a RecordArgs,
         artifact: &Artifact,
     ) -> Result<Option<Recorder<'a>>> {
+        args.check()?;
         let Some(folder) = args.record.as_deref() else { return Ok(None) };
         let environment = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KIPP_"));
         let variable = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -141,10 +155,20 @@ impl<'a> Recorder<'a> {
         Ok(Some(Recorder { args, folder, blank }))
     }
 
-    /// What can be refused before anything is measured: `runs` are as many as there will be at most.
-    pub(crate) fn refuses(&self, runs: Option<usize>) -> Option<Outcome> {
+    /// What can be refused before anything is measured: `runs` are as many as there will be at most. A folder that
+    /// nothing can be written into is an error.
+    pub(crate) fn refuses(&self, runs: Option<usize>) -> Result<Option<Outcome>> {
         let runs = runs.map(|wanted| (wanted, wanted));
-        self.judge(&Record { runs, ..self.blank.clone() }).err()
+        if let Err(refused) = self.judge(&Record { runs, ..self.blank.clone() }) {
+            return Ok(Some(refused));
+        }
+        let writable = || {
+            std::fs::create_dir_all(self.folder).with_context(|| self.folder.display().to_string())?;
+            // Dropped before it is whole, it leaves nothing behind.
+            OutputFile::create(&self.folder.join("record.json")).map(drop)
+        };
+        writable().context("--record")?;
+        Ok(None)
     }
 
     /// Writes one file a case. A refused one does not keep the others from being written; a second one of a name would
@@ -188,7 +212,6 @@ impl<'a> Recorder<'a> {
             Ok(degraded) => record.degraded = degraded,
             Err(refused) => return Ok(refused),
         }
-        std::fs::create_dir_all(self.folder).with_context(|| self.folder.display().to_string())?;
         let path = self.folder.join(record.file_name());
         let mut file = OutputFile::create(&path)?;
         serde_json::to_writer_pretty(&mut file, &record).context("the record as JSON")?;
