@@ -12,4 +12,6 @@ pub(crate) use engine::{
 };
 pub(crate) use origin::Origin;
 pub(crate) use sampling::SamplingArgs;
-pub(crate) use value::{bench_runs, bench_sequences, bench_tokens, max_tokens, window, written_scheme};
+pub(crate) use value::{
+    bench_runs, bench_sequences, bench_tokens, max_tokens, stride, window, written_scheme,
+};

@@ -59,6 +59,11 @@ pub(crate) fn window(text: &str) -> Result<usize, String> {
     whole(text, 2, 1 << 30)
 }
 
+/// Tokens between the beginnings of two windows.
+pub(crate) fn stride(text: &str) -> Result<usize, String> {
+    whole(text, 1, 1 << 30)
+}
+
 /// Tokens of a completion; 0 evaluates the prompt only.
 pub(crate) fn max_tokens(text: &str) -> Result<usize, String> {
     whole(text, 0, usize::MAX)

@@ -190,6 +190,48 @@ fn files_that_cannot_be_scored_are_refused() {
 }
 
 #[test]
+fn protocols_are_stated_and_score_what_they_say() {
+    let scored = |flags: &[&str]| {
+        let args = ["perplexity", "testdata/kipp-tiny/sampled.u32", "--ids", "--window", "64", "--json"];
+        let report = json(&[&args[..], flags].concat());
+        (report["tokens_scored"].as_u64().unwrap(), report)
+    };
+    let tokens = scored(&[]).1["tokens"].as_u64().unwrap();
+    assert_eq!(scored(&[]).0, tokens - tokens.div_ceil(64));
+    let (strided, report) = scored(&["--stride", "16"]);
+    assert_eq!((strided, &report["stride"]), (tokens - 1, &16.into()));
+    let (halves, report) = scored(&["--second-half"]);
+    assert_eq!(halves, tokens / 64 * 31);
+    assert!(report["protocol"].as_str().unwrap().contains("after the first 33"));
+    // More context predicts better.
+    assert!(report["nll"].as_f64().unwrap() < scored(&[]).1["nll"].as_f64().unwrap());
+    for flags in [&["--stride", "64"][..], &["--stride", "0"], &["--stride", "8", "--second-half"]] {
+        let args = ["perplexity", "testdata/kipp-tiny/sampled.u32", "--ids", "--window", "64"];
+        assert!(refusal(&[&args[..], flags].concat(), 2).contains("--stride"), "{flags:?}");
+    }
+}
+
+#[test]
+fn divergence_from_another_model() {
+    let file = "testdata/kipp-tiny/sampled.u32";
+    let against = |flags: &[&str]| {
+        let args = ["perplexity", file, "--ids", "--window", "128", "--json"];
+        json(&[&args[..], flags].concat())["against"].clone()
+    };
+    let q4_0 = ["--model", "testdata/quantized/kipp-tiny-q4_0.gguf", "--against", "kipp-tiny"];
+    let found = against(&q4_0);
+    let number = |key: &str| found[key].as_f64().unwrap();
+    assert!(number("kl") > 2.0 * number("kl_stderr") && number("kl_median") < number("kl_p99"), "{found}");
+    assert!(number("same_top") > 0.8 && number("same_top") < 1.0, "{found}");
+    assert!(found["model"]["id"].as_str().unwrap().contains("kipp-tiny"), "{found}");
+    let itself = against(&["--against", "kipp-tiny", "--activations", "f32", "--against-activations", "f32"]);
+    assert_eq!((&itself["kl"], &itself["same_top"]), (&0.0.into(), &1.0.into()));
+    assert!(refusal(&["perplexity", file, "--ids", "--against", "nowhere"], 1).contains("--against"));
+    assert!(refusal(&["perplexity", file, "--ids", "--against-activations", "f32"], 2).contains("--against"));
+    assert!(stdout(&["perplexity", file, "--ids", "--against", "kipp-tiny"]).contains("divergence 0.000000"));
+}
+
+#[test]
 fn a_window_longer_than_the_context_is_wrong_usage() {
     let out = kipp(&["perplexity", "testdata/kipp-tiny/sampled.u32", "--ids", "--window", "2049"])
         .output()

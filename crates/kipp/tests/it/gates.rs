@@ -11,7 +11,7 @@ use kipp::convert::{ConvertOptions, convert};
 use kipp::gates::{self, Frozen, Gate, Reference, Subject};
 use kipp::kv::{KvPool, KvScheme};
 use kipp::model::{Forward, Model, ModelOptions};
-use kipp::perplexity::perplexity;
+use kipp::perplexity::{Protocol, divergence, perplexity};
 use kipp::session::Session;
 use kipp_kernels::Activations;
 use kipp_kernels::kernels::KernelClass;
@@ -227,17 +227,44 @@ fn tiny(path: &str, activations: Option<Activations>, kv: KvScheme, context: usi
     Model::load(&artifact, artifact.spec().clone(), backend, options, &mut |_, _| {}).unwrap()
 }
 
+const WINDOWS: Protocol = Protocol::Windows { window: 256 };
+
 #[test]
 fn perplexity_of_the_golden_text_is_the_references() {
     let tokens = read_u32("testdata/kipp-tiny/sampled.u32");
     let mut model = tiny("models/kipp-tiny", Some(Activations::F32), KvScheme::F32, 256);
     let pool = KvPool::new(model.kv_blocks());
-    let found = perplexity(&mut model, &pool, &tokens, 256, &mut |_| {}).unwrap();
+    let found = perplexity(&mut model, &pool, &tokens, WINDOWS, &mut |_| {}).unwrap();
     let golden = std::fs::read_to_string(repository("testdata/kipp-tiny/perplexity.json")).unwrap();
     let golden: serde_json::Value = serde_json::from_str(&golden).unwrap();
-    assert_eq!(found.tokens_scored as u64, golden["scored"].as_u64().unwrap());
+    assert_eq!(found.per_token.len() as u64, golden["scored"].as_u64().unwrap());
     let reference = golden["nll"].as_f64().unwrap();
-    assert!((found.nll / reference - 1.0).abs() < 1e-4, "{} against {reference}", found.nll);
+    assert!((found.nll.value / reference - 1.0).abs() < 1e-4, "{} against {reference}", found.nll.value);
+}
+
+/// Coded activations move the predictions a little; the same model in the same class does not move them at all.
+#[test]
+fn divergence_is_nothing_from_itself_and_small_from_other_activations() {
+    let tokens = &read_u32("testdata/kipp-tiny/sampled.u32")[..600];
+    let from_f32 = |activations| {
+        let mut model = tiny("testdata/quantized/kipp-tiny-q8_0.gguf", Some(activations), KvScheme::F32, 256);
+        let mut reference =
+            tiny("testdata/quantized/kipp-tiny-q8_0.gguf", Some(Activations::F32), KvScheme::F32, 256);
+        let pools = [KvPool::new(model.kv_blocks()), KvPool::new(reference.kv_blocks())];
+        let alone = perplexity(&mut model, &pools[0], tokens, WINDOWS, &mut |_| {}).unwrap();
+        let found =
+            divergence((&mut model, &pools[0]), (&mut reference, &pools[1]), tokens, WINDOWS, &mut |_| {})
+                .unwrap();
+        assert!((found.perplexity.nll.value - alone.nll.value).abs() < 1e-12);
+        assert_eq!(found.perplexity.per_token.len(), 597);
+        found
+    };
+    let itself = from_f32(Activations::F32);
+    assert_eq!((itself.kl_max, itself.nll_difference.value, itself.same_top.value), (0.0, 0.0, 1.0));
+    let coded = from_f32(Activations::S8);
+    assert!(coded.kl.value > 0.0 && coded.kl.value < 1e-3, "{coded:?}");
+    assert!(coded.kl_median <= coded.kl_p99 && coded.kl_p99 <= coded.kl_max);
+    assert!(coded.same_top.value > 0.97 && coded.nll_difference.value.abs() < 0.01, "{coded:?}");
 }
 
 fn long_model(activations: Option<Activations>, kv: KvScheme, threads: usize) -> Model<CpuBackend> {

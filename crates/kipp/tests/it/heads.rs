@@ -6,7 +6,7 @@ use kipp::backend::cpu::{CpuBackend, CpuOptions};
 use kipp::backend::oracle::OracleForward;
 use kipp::kv::{KvPool, KvScheme};
 use kipp::model::{Forward, Model, ModelOptions};
-use kipp::perplexity::perplexity;
+use kipp::perplexity::{Protocol, perplexity};
 use kipp::session::Session;
 
 use super::artifact::build::{self, Weight};
@@ -79,7 +79,8 @@ fn h15_all_zero_weights_give_a_perplexity_of_the_vocabulary_size() {
     for scheme in [Scheme::Bf16, Scheme::Q8_0, Scheme::Q4_1] {
         for (name, mut model) in both(&gguf(&weights, scheme)) {
             let pool = KvPool::new(model.kv_blocks());
-            let found = perplexity(&mut *model, &pool, &TOKENS, 4, &mut |_| {}).unwrap();
+            let found = perplexity(&mut *model, &pool, &TOKENS, Protocol::Windows { window: 4 }, &mut |_| {})
+                .unwrap();
             let off = found.ppl / build::VOCAB as f64 - 1.0;
             assert!(off.abs() < 1e-12, "{name}, {}: {}", scheme.name(), found.ppl);
         }
