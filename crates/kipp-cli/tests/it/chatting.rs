@@ -31,11 +31,32 @@ fn new_tokens(before: &Value, turn: &Value) -> usize {
 const TALK: &str =
     "Tell me a story about a red ball.\nWhat did the girl say then?\nAnd what happened in the end?\n";
 
+/// A template that shows earlier answers as they were given, as those of the Instruct-2507 models do.
+const KEEPING: &str = "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' }}\
+    {%- if message.role == 'assistant' %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}\
+    {{- message.content + '<|im_end|>\\n' }}{%- endfor %}\
+    {{- '<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' }}";
+
+/// kipp-tiny with another template.
+fn with_template(template: &str) -> tempfile::TempDir {
+    let (folder, tiny) = (tempfile::tempdir().unwrap(), crate::root().join("models/kipp-tiny"));
+    for name in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"] {
+        std::fs::copy(tiny.join(name), folder.path().join(name)).unwrap();
+    }
+    let text = std::fs::read_to_string(tiny.join("tokenizer_config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["chat_template"] = template.into();
+    std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+    folder
+}
+
 #[test]
 fn only_the_new_text_of_a_turn_is_evaluated() {
+    let folder = with_template(KEEPING);
+    let model = folder.path().to_str().unwrap();
     // Draws from the model's distribution: answers are spelled in tokens that the tokenizer would not choose.
     for seed in ["1", "2", "3"] {
-        let answers = answers(&["--seed", seed, "--temperature", "1.2", "-n", "80"], TALK);
+        let answers = answers(&["-m", model, "--seed", seed, "--temperature", "1.2", "-n", "80"], TALK);
         assert_eq!(answers.len(), 3);
         assert_eq!(count(&answers[0], "evaluated_tokens"), count(&answers[0], "prompt_tokens"));
         for pair in answers.windows(2) {
@@ -51,12 +72,15 @@ fn only_the_new_text_of_a_turn_is_evaluated() {
 /// it stands elsewhere: it is evaluated a second time, and nothing before it.
 #[test]
 fn an_answer_whose_thinking_is_dropped_is_evaluated_again_and_nothing_before_it() {
-    let answers = answers(&["--seed", "1", "-n", "80", "--no-think"], TALK);
-    for pair in answers.windows(2) {
-        let before = count(&pair[0], "prompt_tokens");
-        let (evaluated, whole) = (count(&pair[1], "evaluated_tokens"), count(&pair[1], "prompt_tokens"));
-        // `assistant\n<think>\n\n</think>\n\n` ends the prompt before.
-        assert!(evaluated <= whole - before + 8 + 32, "{evaluated} of {whole} tokens after {before}");
+    for args in [&["--seed", "1", "-n", "80", "--no-think"][..], &["--seed", "1", "-n", "300"]] {
+        let answers = answers(args, TALK);
+        for pair in answers.windows(2) {
+            assert_eq!(pair[0]["thinking"].is_null(), args.contains(&"--no-think"), "{}", pair[0]);
+            let before = count(&pair[0], "prompt_tokens");
+            let (evaluated, whole) = (count(&pair[1], "evaluated_tokens"), count(&pair[1], "prompt_tokens"));
+            // `assistant\n<think>\n\n</think>\n\n` may end the prompt before.
+            assert!(evaluated <= whole - before + 8 + 32, "{evaluated} of {whole} tokens after {before}");
+        }
     }
 }
 
@@ -65,7 +89,7 @@ fn what_is_kept_changes_no_answer() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("talk.json");
     let file = file.to_str().unwrap();
-    let greedy = ["--temperature", "0", "-n", "40"];
+    let greedy = ["--temperature", "0", "-n", "40", "--no-think"];
     let lines: Vec<&str> = TALK.lines().collect();
     let told = answers(&greedy, &format!("{}\n{}\n/save {file}\n{}\n", lines[0], lines[1], lines[2]));
     let anew = answers(&greedy, &format!("/load {file}\n{}\n", lines[2]));
@@ -76,7 +100,8 @@ fn what_is_kept_changes_no_answer() {
 
 #[test]
 fn the_json_document_has_exactly_these_keys() {
-    let answers = answers(&["--temperature", "0", "-n", "8"], "Hi\n\n   \n/show\nHi\n");
+    let answers =
+        answers(&["--temperature", "0", "-n", "8"], "/think off\nHi\n\n   \n/show\n/think on\nHi\n");
     assert_eq!(answers.len(), 2, "blank lines and commands are no messages");
     let expected = [
         "content",
@@ -88,7 +113,8 @@ fn the_json_document_has_exactly_these_keys() {
         "timings",
     ];
     assert_eq!(keys(&answers[0]), expected);
-    assert!(answers[0]["thinking"].is_null());
+    assert!(answers[0]["thinking"].is_null() && answers[1]["content"] == "");
+    assert!(answers[0]["content"] != "" && answers[1]["thinking"] != "");
     assert_eq!(answers[0]["finish_reason"], "length");
     let load = |answer: &Value| answer["timings"]["load_ms"].as_f64().unwrap();
     assert!(load(&answers[0]) > 0.0 && load(&answers[1]) == 0.0);
@@ -96,7 +122,7 @@ fn the_json_document_has_exactly_these_keys() {
 
 #[test]
 fn answers_alone_go_to_standard_output_and_the_system_message_counts() {
-    let greedy = ["--temperature", "0", "-n", "12"];
+    let greedy = ["--temperature", "0", "-n", "12", "--no-think"];
     let out = chat(&greedy, TALK);
     let text = String::from_utf8(out.stdout.clone()).unwrap();
     let contents: Vec<String> =
@@ -157,7 +183,7 @@ fn a_refused_line_is_told_and_not_sent() {
 #[test]
 fn a_full_context_ends_the_answer_and_drops_nothing() {
     let long = "Tell me a long story about a dog and a cat and a bird and a fish.";
-    let args = ["--json", "--ctx", "96", "--ignore-eos", "--temperature", "0"];
+    let args = ["--json", "--ctx", "96", "--ignore-eos", "--temperature", "0", "--no-think"];
     let out = chat(&args, &format!("{long}\nGo on.\n/undo\nGo on.\n"));
     let notes = stderr(&out);
     assert_eq!(code(&out), 1, "{notes}");
@@ -173,7 +199,7 @@ fn a_full_context_ends_the_answer_and_drops_nothing() {
 
 #[test]
 fn drafts_and_stop_strings_are_those_of_run() {
-    let greedy = ["--temperature", "0", "-n", "40"];
+    let greedy = ["--temperature", "0", "-n", "40", "--no-think"];
     let content = |args: &[&str]| {
         let answers = answers(&[&greedy, args].concat(), TALK);
         answers.iter().map(|answer| answer["content"].clone()).collect::<Vec<_>>()
@@ -213,7 +239,7 @@ fn ctrl_c_ends_a_script_with_what_there_is() {
     use std::process::{Command, Stdio};
 
     let mut child = Command::new(assert_cmd::cargo::cargo_bin!("kipp"))
-        .args(["chat", "--ignore-eos", "--backend", "oracle", "--temperature", "0"])
+        .args(["chat", "--no-think", "--ignore-eos", "--backend", "oracle", "--temperature", "0"])
         .current_dir(crate::root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -344,9 +370,9 @@ mod terminal {
         let mode =
             std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&history).unwrap().permissions());
         assert_eq!(mode & 0o077, 0, "for its owner alone");
-        // Another chat knows it.
+        // Another chat knows it; the message of two lines takes two steps.
         let mut terminal = Terminal::start("-n 4 --temperature 0", state);
-        terminal.send(&format!("{UP}{UP}{UP}{UP}\r"));
+        terminal.send(&format!("{UP}{UP}{UP}{UP}{UP}\r"));
         terminal.wait_for("--max-tokens");
         terminal.wait_for("> ");
         assert_eq!(terminal.saved("b.json")["messages"][0]["content"], "Hello");
@@ -357,7 +383,7 @@ mod terminal {
     #[test]
     fn ctrl_c_stops_the_answer_and_a_second_one_ends_the_chat() {
         // The oracle is slow: the answer would go on for minutes.
-        let args = "--ignore-eos --backend oracle --temperature 0";
+        let args = "--no-think --ignore-eos --backend oracle --temperature 0";
         let mut terminal = Terminal::start(args, tempfile::tempdir().unwrap());
         terminal.send("Tell me a story about a dog.\r");
         terminal.wait_for("\n");
