@@ -42,8 +42,17 @@ pub(crate) struct Completion {
     pub(crate) measured: Measured,
 }
 
-/// Takes text as soon as nothing can take it back.
-pub(crate) type Sink<'a> = &'a mut dyn FnMut(&str) -> anyhow::Result<()>;
+/// What a completion goes on by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    /// The token; `None` for what was held back until the end.
+    pub(crate) token: Option<TokenId>,
+    /// Text that nothing can take back; may be empty.
+    pub(crate) text: &'a str,
+}
+
+/// Takes what is generated, as soon as it is.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(Piece<'_>) -> anyhow::Result<()>;
 
 /// The events of the one request. Unbounded, because a terminal may be held up for as long as a person likes; an answer
 /// has no more events than the context has tokens.
@@ -70,9 +79,9 @@ pub(crate) fn generate(
     let (sender, events) = mpsc::channel();
     let id = handle.submit(request, Box::new(Events(sender)))?;
     let (mut tokens, mut text) = (Vec::new(), String::new());
-    let mut emit = |text: &mut String, more: &str| {
+    let mut emit = |text: &mut String, token: Option<TokenId>, more: &str| {
         *text += more;
-        if more.is_empty() { Ok(()) } else { sink(more) }
+        sink(Piece { token, text: more })
     };
     let (mut given_up, mut told) = (None, false);
     loop {
@@ -90,11 +99,11 @@ pub(crate) fn generate(
             Ok(Event::Tokens { tokens: more, .. }) => {
                 for token in more {
                     tokens.push(token.id);
-                    emit(&mut text, &token.text)?;
+                    emit(&mut text, Some(token.id), &token.text)?;
                 }
             }
             Ok(Event::Finished { reason, text: rest, stats, .. }) => {
-                emit(&mut text, &rest)?;
+                emit(&mut text, None, &rest)?;
                 let finish_reason = FinishReason::from(reason);
                 let completion = Completion { tokens, text, finish_reason, measured: Measured::from(stats) };
                 let engine = handle.close().context("the engine's thread did not survive")?;
@@ -222,8 +231,8 @@ mod tests {
         let stops = stops.iter().map(|&stop| stop.to_owned()).collect();
         let request = Request { stops, ..Request::new(PROMPT.to_vec(), max_tokens) };
         let mut streamed = String::new();
-        let completion = generate(engine, &Interrupt::default(), request, &mut |text| {
-            streamed += text;
+        let completion = generate(engine, &Interrupt::default(), request, &mut |piece| {
+            streamed += piece.text;
             Ok(())
         });
         let evaluated = evaluated.lock().unwrap().clone();

@@ -27,6 +27,11 @@ pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
+/// Forgets a Ctrl-C that ended the work it was meant for, so that the next one is a first one again.
+pub(crate) fn forget() {
+    REQUESTED.store(false, Ordering::Relaxed);
+}
+
 /// While this lives, the first Ctrl-C only makes [`requested`] true.
 pub(crate) struct Graceful(());
 

@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod chat;
 mod convert;
 mod detokenize;
 mod generate;
@@ -57,6 +58,13 @@ enum Command {
         length       --max-tokens, or the context is full\n  \
         interrupted  Ctrl-C; the document is whole, the exit code 130")]
     Run(Box<run::RunArgs>),
+    /// Talk with a model, turn by turn
+    #[command(
+        after_help = "In a terminal: /help lists the commands, a backslash at the end of a line goes on in the next,\n\
+        Ctrl-C stops an answer, Ctrl-D ends the chat.\n\
+        Otherwise each line of standard input is a message or a command, and answers alone go to standard output."
+    )]
+    Chat(Box<chat::ChatArgs>),
     /// Answer OpenAI's interface over HTTP
     #[command(after_help = "The address is printed on standard output once requests are taken.\n\
         SIGTERM or Ctrl-C: nothing new is taken, running answers may end; a second Ctrl-C ends at once.")]
@@ -104,6 +112,7 @@ fn dispatch(command: Command) -> anyhow::Result<Outcome> {
     interrupt::install().context("taking over Ctrl-C")?;
     match command {
         Command::Run(args) => run::run(*args),
+        Command::Chat(args) => chat::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Tokenize(args) => tokenize::run(args),

@@ -33,14 +33,17 @@ pub(crate) fn conversation_file(path: &Path) -> anyhow::Result<Conversation> {
     Conversation::parse(&input::text_file(path)?).with_context(|| path.display().to_string())
 }
 
+/// What a model takes conversations in.
+pub(crate) fn format(files: &TokenizerFiles, tokenizer: &Tokenizer) -> anyhow::Result<ChatFormat> {
+    let format = ChatFormat::open(files, tokenizer)?;
+    format.with_context(|| format!("{}: the model has no chat template", files.path().display()))
+}
+
 /// Text and ids of a conversation.
 pub(crate) fn render(
     files: &TokenizerFiles,
     tokenizer: &Tokenizer,
     conversation: &Conversation,
 ) -> anyhow::Result<ChatPrompt> {
-    let format = ChatFormat::open(files, tokenizer)?;
-    let format =
-        format.with_context(|| format!("{}: the model has no chat template", files.path().display()))?;
-    Ok(format.prompt(conversation)?)
+    Ok(format(files, tokenizer)?.prompt(conversation)?)
 }

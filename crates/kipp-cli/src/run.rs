@@ -1,6 +1,5 @@
 //! `kipp run`: one completion of a prompt, raw or through the chat template.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
@@ -10,12 +9,12 @@ use kipp::TokenId;
 use kipp::artifact::Artifact;
 use kipp::engine::{Engine, EngineOptions, Request, SystemClock};
 use kipp::model::Interrupt;
-use kipp::sampling::{SamplingFields, SamplingParams};
+use kipp::sampling::SamplingParams;
 use kipp::tokenizer::Tokenizer;
 use serde::Serialize;
 
 use crate::args::{self, BackendArgs, ContextArgs, JsonArg, ModelArg, PoolArgs, SamplingArgs, StepArgs};
-use crate::generate::{Completion, FinishReason, generate};
+use crate::generate::{Completion, FinishReason, Sink, generate};
 use crate::load::{BackendReport, Loaded, Loading, ModelReport};
 use crate::outcome::{Outcome, UsageError};
 use crate::prompt::{self, SingleTurn};
@@ -135,10 +134,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Outcome> {
         ..Request::new(prompt.clone(), max_tokens)
     };
     let graceful = interrupt::graceful();
-    let sink: &mut dyn FnMut(&str) -> anyhow::Result<()> =
-        if args.json.json { &mut |_| Ok(()) } else { &mut |text| report::text(text) };
+    let sink: Sink<'_> = if args.json.json { &mut |_| Ok(()) } else { &mut |piece| report::text(piece.text) };
     let (completion, engine) = generate(engine, &interrupt, request, sink)?;
-    drafters.iter().for_each(tell_failure);
+    drafters.iter().for_each(Drafters::tell_failure);
     Restored::tell(before_tokens, completion.measured.cached_tokens);
 
     if args.json.json {
@@ -195,26 +193,8 @@ fn room(prompt_tokens: usize, context_tokens: usize, args: &RunArgs) -> anyhow::
 
 /// A raw completion is greedy unless flags say otherwise; a chat takes the model's own defaults.
 fn sampling_params(args: &RunArgs, artifact: &Artifact) -> anyhow::Result<SamplingParams> {
-    let greedy = SamplingFields { temperature: 0.0, ..SamplingFields::default() };
-    let defaults = if args.chat { generation_defaults(artifact, greedy) } else { greedy };
+    let defaults = if args.chat { args::chat_sampling(artifact) } else { args::greedy() };
     args.sampling.over(defaults).context("sampling")
-}
-
-fn generation_defaults(artifact: &Artifact, greedy: SamplingFields) -> SamplingFields {
-    let model = artifact.generation();
-    let temperature = match (model.do_sample, model.temperature) {
-        (Some(false), _) | (None, None) => 0.0,
-        (_, Some(temperature)) => temperature,
-        (Some(true), None) => 1.0,
-    };
-    SamplingFields {
-        temperature,
-        top_k: model.top_k.map_or(greedy.top_k, i64::from),
-        top_p: model.top_p.unwrap_or(greedy.top_p),
-        min_p: model.min_p.unwrap_or(greedy.min_p),
-        repetition_penalty: model.repetition_penalty.unwrap_or(greedy.repetition_penalty),
-        ..greedy
-    }
 }
 
 /// What was asked for, or a new one, which is told.
@@ -222,12 +202,7 @@ fn seed(args: &RunArgs, params: &SamplingParams, prompt: &[TokenId]) -> u64 {
     match args.sampling.seed {
         Some(seed) => seed,
         None if params.is_greedy() => 0,
-        None => {
-            // The standard library seeds this from the system; it is all the chance a default seed needs.
-            let seed = RandomState::new().hash_one(prompt);
-            report::note(&format!("seed: {seed}"));
-            seed
-        }
+        None => args::new_seed(prompt),
     }
 }
 
@@ -237,13 +212,6 @@ impl FinishReason {
             FinishReason::Interrupted => Outcome::Interrupted,
             FinishReason::Stop | FinishReason::Length => Outcome::Done,
         }
-    }
-}
-
-/// The completion is the same without drafts, and whoever waits for it should know why it took longer.
-fn tell_failure(drafters: &Drafters) {
-    if let Some(failure) = drafters.failure() {
-        report::note(&format!("note: the draft model failed, and nothing was drafted since: {failure}"));
     }
 }
 

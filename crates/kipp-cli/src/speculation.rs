@@ -110,6 +110,13 @@ impl Drafters {
     pub(crate) fn failure(&self) -> Option<String> {
         self.model.as_ref().and_then(DraftModel::failure)
     }
+
+    /// The completion is the same without drafts, and whoever waits for it should know why it took longer.
+    pub(crate) fn tell_failure(&self) {
+        if let Some(failure) = self.failure() {
+            report::note(&format!("note: the draft model failed, and nothing was drafted since: {failure}"));
+        }
+    }
 }
 
 fn draft_model(

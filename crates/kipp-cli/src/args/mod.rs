@@ -11,7 +11,7 @@ pub(crate) use engine::{
     RopeScaling, StepArgs,
 };
 pub(crate) use origin::Origin;
-pub(crate) use sampling::SamplingArgs;
+pub(crate) use sampling::{SamplingArgs, chat_sampling, greedy, new_seed};
 pub(crate) use value::{
     bench_runs, bench_sequences, bench_tokens, max_tokens, stride, window, written_scheme,
 };

@@ -1,12 +1,47 @@
 //! The sampling flags, and what they change of a model's defaults.
 
+use std::hash::{BuildHasher, Hash, RandomState};
+
 use clap::{ArgAction, Args};
+use kipp::artifact::Artifact;
 use kipp::sampling::{SamplingError, SamplingFields, SamplingParams};
 
 use super::value;
+use crate::report;
 
 /// Most stop strings that a request may have, here as in OpenAI-compatible servers that take more than four.
 const MAX_STOPS: usize = 16;
+
+/// The most likely token, always.
+pub(crate) fn greedy() -> SamplingFields {
+    SamplingFields { temperature: 0.0, ..SamplingFields::default() }
+}
+
+/// A chat's defaults: the model's own, and greedy where it says nothing.
+pub(crate) fn chat_sampling(artifact: &Artifact) -> SamplingFields {
+    let (model, greedy) = (artifact.generation(), greedy());
+    let temperature = match (model.do_sample, model.temperature) {
+        (Some(false), _) | (None, None) => 0.0,
+        (_, Some(temperature)) => temperature,
+        (Some(true), None) => 1.0,
+    };
+    SamplingFields {
+        temperature,
+        top_k: model.top_k.map_or(greedy.top_k, i64::from),
+        top_p: model.top_p.unwrap_or(greedy.top_p),
+        min_p: model.min_p.unwrap_or(greedy.min_p),
+        repetition_penalty: model.repetition_penalty.unwrap_or(greedy.repetition_penalty),
+        ..greedy
+    }
+}
+
+/// A seed that nobody named; it is told, so that the same draws can be had again.
+pub(crate) fn new_seed(salt: impl Hash) -> u64 {
+    // The standard library seeds this from the system; it is all the chance a default seed needs.
+    let seed = RandomState::new().hash_one(salt);
+    report::note(&format!("seed: {seed}"));
+    seed
+}
 
 /// How the next token is chosen.
 #[derive(Args, Clone, Debug, Default)]
@@ -15,7 +50,7 @@ pub(crate) struct SamplingArgs {
     /// Seed of the random draws, any 64-bit number [default: a new one each time, told on standard error]
     #[arg(long, value_name = "N", env = "KIPP_SEED", value_parser = value::seed, allow_hyphen_values = true)]
     pub(crate) seed: Option<u64>,
-    /// 0 takes the most likely token [default: 0; with --chat the model's own]
+    /// 0 takes the most likely token [default: 0; in a chat the model's own]
     #[arg(long, value_name = "T", env = "KIPP_TEMPERATURE", value_parser = value::temperature, allow_hyphen_values = true)]
     temperature: Option<f64>,
     /// Draw among the K most likely tokens; 0 and -1 turn it off
@@ -42,9 +77,14 @@ pub(crate) struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// The flags over `defaults`.
+    /// The flags over `defaults`, within their ranges.
     pub(crate) fn over(&self, defaults: SamplingFields) -> Result<SamplingParams, SamplingError> {
-        SamplingParams::parse(SamplingFields {
+        SamplingParams::parse(self.fields(defaults))
+    }
+
+    /// The flags over `defaults`.
+    pub(crate) fn fields(&self, defaults: SamplingFields) -> SamplingFields {
+        SamplingFields {
             temperature: self.temperature.unwrap_or(defaults.temperature),
             top_k: self.top_k.unwrap_or(defaults.top_k),
             top_p: self.top_p.unwrap_or(defaults.top_p),
@@ -53,7 +93,7 @@ impl SamplingArgs {
             presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
             ..defaults
-        })
+        }
     }
 
     /// The stop strings, if they are not too many.

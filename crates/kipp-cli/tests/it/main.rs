@@ -4,6 +4,7 @@
 
 mod bench;
 mod chat;
+mod chatting;
 mod convert;
 mod engine_bench;
 mod interrupt;

@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
-use kipp::engine::{Event, FinishReason};
+use kipp::engine::{Call, Delta, Event, FinishReason, Split};
 use serde_json::{Map, Value, json};
 
-use super::calls::Call;
 use super::request::Prepared;
-use super::split::{Delta, Split};
 use crate::app::App;
 use crate::completions::finish_name;
 use crate::error::ApiError;

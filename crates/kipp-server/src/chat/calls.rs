@@ -1,6 +1,5 @@
-//! Tool calls: what a request allows, and what a model wrote.
+//! Tool calls: what a request allows.
 
-use kipp::chat::parse_json;
 use kipp::sampling::constraint::ToolFunction;
 use serde_json::Value;
 
@@ -9,14 +8,6 @@ use crate::fields::Fields;
 
 /// Bytes of a function's name at most.
 const MAX_NAME_BYTES: usize = 256;
-
-/// A call of a function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) name: String,
-    /// A JSON object, as text.
-    pub(crate) arguments: String,
-}
 
 /// Which calls an answer may, must or must not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,20 +18,6 @@ pub(crate) enum Choice {
     Auto,
     /// At least one, of one of these functions.
     Required(Vec<ToolFunction>),
-}
-
-/// The text between the marks of a call: `None` where it is none.
-pub(crate) fn parse_call(text: &str) -> Option<Call> {
-    let Ok(Value::Object(call)) = parse_json(text.trim()) else { return None };
-    let name = call.get("name")?.as_str().filter(|name| !name.is_empty())?.to_owned();
-    let arguments = match call.get("arguments") {
-        None => "{}".to_owned(),
-        Some(arguments @ Value::Object(_)) => arguments.to_string(),
-        // Some models write the object as its text.
-        Some(Value::String(text)) if matches!(parse_json(text), Ok(Value::Object(_))) => text.clone(),
-        Some(_) => return None,
-    };
-    Some(Call { name, arguments })
 }
 
 /// The functions that a request declares.
@@ -100,21 +77,5 @@ pub(crate) fn choice(fields: &Fields<'_>, functions: Vec<ToolFunction>) -> Resul
     match functions.is_empty() {
         true => Err(ApiError::field("tool_choice", "asks for a function that `tools` does not declare")),
         false => Ok(Choice::Required(functions)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_keep_their_arguments_and_others_are_none() {
-        let call = parse_call("\n{\"name\": \"f\", \"arguments\": {\"z\": 1e5, \"a\": \"é\"}}\n").unwrap();
-        assert_eq!((call.name.as_str(), call.arguments.as_str()), ("f", "{\"z\":1e5,\"a\":\"é\"}"));
-        assert_eq!(parse_call("{\"name\": \"f\"}").unwrap().arguments, "{}");
-        assert_eq!(parse_call(r#"{"name": "f", "arguments": "{\"a\":1}"}"#).unwrap().arguments, "{\"a\":1}");
-        for text in ["", "{", "f(1)", "[]", "{\"name\": \"\"}", "{\"name\": \"f\", \"arguments\": 3}"] {
-            assert_eq!(parse_call(text), None, "{text}");
-        }
     }
 }

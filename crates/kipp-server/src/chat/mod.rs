@@ -3,7 +3,6 @@
 mod answer;
 mod calls;
 mod request;
-mod split;
 
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 
 pub(crate) use request::{Prepared, enable_thinking, format};
-pub(crate) use split::{Delta, Split};
 
 use crate::app::App;
 use crate::body;

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use kipp::chat::{ChatFormat, Conversation};
-use kipp::engine::{Request, Thinking};
+use kipp::engine::{Marks, Opening, Request, SplitTerms, Thinking};
 use kipp::sampling::constraint::{Grammar, Start};
 use serde_json::{Map, Value};
 
 use super::calls::{self, Choice};
-use super::split::{Marks, Opening, SplitTerms};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;

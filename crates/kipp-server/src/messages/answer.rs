@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use kipp::engine::{Event, FinishReason};
+use kipp::engine::{Delta, Event, FinishReason, Split};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::chat::{Delta, Prepared, Split};
+use crate::chat::Prepared;
 use crate::completions::finish_name;
 use crate::error::ApiError;
 use crate::sse::Shape;

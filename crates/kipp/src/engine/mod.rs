@@ -13,6 +13,7 @@
 //! found, preemptions, or drafts.
 
 mod admission;
+mod call;
 mod clock;
 mod completion;
 mod drafting;
@@ -25,6 +26,7 @@ mod request;
 mod scheduler;
 mod sequence;
 mod settle;
+mod split;
 mod stats;
 mod step;
 mod stop;
@@ -34,12 +36,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+pub use call::Call;
 pub use clock::{Clock, SystemClock};
 pub use event::{Event, FinishReason, GeneratedToken, RequestFailure, RequestId, Sink, TokenScore};
 pub use handle::{ChannelSink, EngineHandle, UNDELIVERED_EVENTS};
 pub use request::{
     MAX_CHOICES, MAX_LOGPROBS, MAX_STOPS, NewDrafter, Request, RequestError, Speculation, Thinking,
 };
+pub use split::{Delta, Marks, Opening, Split, SplitTerms};
 pub use stats::{EngineStats, RequestStats, STEP_SECONDS, StepReport, StepTimes};
 pub use stop::{Released, StopFilter};
 

@@ -1,9 +1,9 @@
 //! The machine that splits answers, on the ids of kipp-tiny's tokenizer and on every way to cut an answer into tokens.
 
-use kipp::artifact::{TokenizerFiles, TokenizerSource};
 use serde_json::Value;
 
 use super::*;
+use crate::artifact::{TokenizerFiles, TokenizerSource};
 
 fn tokenizer() -> Tokenizer {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/kipp-tiny");

@@ -10,11 +10,10 @@
 
 use std::sync::Arc;
 
-use kipp::TokenId;
-use kipp::engine::StopFilter;
-use kipp::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
-
-use super::calls::{Call, parse_call};
+use super::call::{Call, parse_call};
+use super::stop::StopFilter;
+use crate::token::TokenId;
+use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 
 const THINK: &str = "<think>";
 const THINK_END: &str = "</think>";
@@ -23,21 +22,24 @@ const CALL_END: &str = "</tool_call>";
 
 /// The ids of the marks, where the vocabulary has them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Marks {
-    pub(crate) think: Option<TokenId>,
-    pub(crate) think_end: Option<TokenId>,
+pub struct Marks {
+    /// Begins thinking.
+    pub think: Option<TokenId>,
+    /// Ends it.
+    pub think_end: Option<TokenId>,
     call: Option<TokenId>,
     call_end: Option<TokenId>,
 }
 
 impl Marks {
-    pub(crate) fn of(tokenizer: &Tokenizer) -> Marks {
+    /// The marks of a vocabulary.
+    pub fn of(tokenizer: &Tokenizer) -> Marks {
         let id = |text| tokenizer.token_id(text);
         Marks { think: id(THINK), think_end: id(THINK_END), call: id(CALL), call_end: id(CALL_END) }
     }
 
     /// Where a prompt leaves the answer as to thinking: the last of its marks and ends of turns tells.
-    pub(crate) fn opening(&self, prompt: &[TokenId], end_tokens: &[TokenId]) -> Opening {
+    pub fn opening(&self, prompt: &[TokenId], end_tokens: &[TokenId]) -> Opening {
         let (Some(think), Some(think_end)) = (self.think, self.think_end) else { return Opening::Closed };
         let marks = |id: &&TokenId| **id == think || **id == think_end || end_tokens.contains(id);
         match prompt.iter().rev().find(marks) {
@@ -50,7 +52,7 @@ impl Marks {
 
 /// Where an answer begins, as to thinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub enum Opening {
     /// The prompt has begun the thinking part.
     Begun,
     /// The prompt has closed it, or the model knows none.
@@ -61,9 +63,12 @@ pub(crate) enum Opening {
 
 /// What an answer goes on by.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Delta {
+pub enum Delta {
+    /// More of the thinking.
     Thinking(String),
+    /// More of the content.
     Content(String),
+    /// A complete call.
     Call(Call),
 }
 
@@ -77,17 +82,19 @@ enum Part {
 
 /// How a choice is split.
 #[derive(Clone)]
-pub(crate) struct SplitTerms {
-    pub(crate) marks: Marks,
-    pub(crate) opening: Opening,
+pub struct SplitTerms {
+    /// The ids that tell the parts apart.
+    pub marks: Marks,
+    /// Where the answer begins.
+    pub opening: Opening,
     /// Calls are looked for.
-    pub(crate) calls: bool,
+    pub calls: bool,
     /// What the engine stops at, in content.
-    pub(crate) stops: Arc<Vec<String>>,
+    pub stops: Arc<Vec<String>>,
 }
 
 /// The machine of one choice.
-pub(crate) struct Split {
+pub struct Split {
     terms: SplitTerms,
     decoder: StreamDecoder,
     part: Part,
@@ -99,11 +106,13 @@ pub(crate) struct Split {
     at_start: bool,
     /// Newlines that belong to the next mark, if one comes.
     held: String,
-    pub(crate) calls: usize,
+    /// Calls that came out.
+    pub calls: usize,
 }
 
 impl Split {
-    pub(crate) fn new(terms: SplitTerms, tokenizer: &Tokenizer) -> Split {
+    /// A machine at the beginning of an answer.
+    pub fn new(terms: SplitTerms, tokenizer: &Tokenizer) -> Split {
         let part = if terms.opening == Opening::Begun { Part::Thinking } else { Part::Content };
         Split {
             decoder: tokenizer.stream_decoder(true),
@@ -118,17 +127,20 @@ impl Split {
     }
 
     /// Whether a stop string ended the content.
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
     /// Whether the next token would be thinking.
-    pub(crate) fn is_thinking(&self) -> bool {
+    pub fn is_thinking(&self) -> bool {
         self.part == Part::Thinking
     }
 
     /// Takes a token; whether it is one of the content.
-    pub(crate) fn push(&mut self, id: TokenId, out: &mut Vec<Delta>) -> Result<bool, TokenizerError> {
+    ///
+    /// # Errors
+    /// An id that the tokenizer does not have.
+    pub fn push(&mut self, id: TokenId, out: &mut Vec<Delta>) -> Result<bool, TokenizerError> {
         let text = self.decoder.push(id)?.to_owned();
         let Marks { think, think_end, call, call_end } = self.terms.marks;
         let is = |mark: Option<TokenId>| mark == Some(id);
@@ -156,7 +168,7 @@ impl Split {
     }
 
     /// The answer has ended.
-    pub(crate) fn finish(&mut self, out: &mut Vec<Delta>) {
+    pub fn finish(&mut self, out: &mut Vec<Delta>) {
         let rest = self.decoder.finish().to_owned();
         self.emit(&rest, out);
         if matches!(self.part, Part::Call(_)) {
