@@ -129,7 +129,8 @@ fn a_session_ends_where_the_text_that_was_shown_ends() {
     let saved = tokens["prompt_tokens"].as_i64().unwrap();
     // The model's own tokens of a text may be other ones than the tokenizer's.
     assert!((saved - said).abs() <= 3, "{saved} {said}");
-    assert!(saved < stopped["prompt_tokens"].as_i64().unwrap() + ids(&stopped["tokens"]).len() as i64);
+    // The token that the stop string began in gives way to the ones of its shown part.
+    assert!(saved <= stopped["prompt_tokens"].as_i64().unwrap() + ids(&stopped["tokens"]).len() as i64);
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn values_out_of_range_are_wrong_usage_and_name_the_flag() {
     // The gates choose their own lengths: a flag that could not count is refused.
     assert!(refusal(&["verify", "--ctx", "64"], 2).contains("--ctx"));
     assert!(refusal(&["verify", "--step-tokens", "8"], 2).contains("--step-tokens"));
-    refusal(&["chat"], 2);
+    refusal(&["chant"], 2);
     refusal(&["logits"], 2);
 }
 
