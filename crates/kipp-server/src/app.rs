@@ -17,9 +17,9 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::metrics::Metrics;
 
-/// Names of unknown fields that are remembered, so that each is told once; a client that invents names without end is told
-/// no more.
-const REMEMBERED_FIELDS: usize = 1000;
+/// Notes on requests that are remembered, so that each is told once; a client that invents names of fields without end is
+/// told no more.
+const REMEMBERED_NOTES: usize = 1000;
 
 /// What the server tells whoever runs it: one line of a log.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +97,7 @@ pub(crate) struct App {
     pub(crate) engine: EngineHandle,
     pub(crate) metrics: Metrics,
     pub(crate) phase: watch::Sender<Phase>,
-    told_fields: Mutex<BTreeSet<String>>,
+    told: Mutex<BTreeSet<String>>,
     next_id: AtomicU64,
     /// Part of every id, so that ids of two runs differ.
     run: u64,
@@ -112,7 +112,7 @@ impl App {
             engine,
             metrics: Metrics::default(),
             phase: watch::Sender::new(Phase::Serving),
-            told_fields: Mutex::default(),
+            told: Mutex::default(),
             next_id: AtomicU64::new(0),
             run,
             started: Instant::now(),
@@ -171,13 +171,19 @@ impl App {
         }
         for name in unknown {
             let name: String = name.chars().take(100).collect();
-            let mut told = self.told_fields.lock().unwrap_or_else(PoisonError::into_inner);
-            if told.len() < REMEMBERED_FIELDS && told.insert(name.clone()) {
-                drop(told);
-                self.note(format!("unknown field {name:?} is ignored"));
-            }
+            self.tell_once(&format!("unknown field {name:?} is ignored"));
         }
         Ok(())
+    }
+
+    /// A note that would otherwise come with every request.
+    pub(crate) fn tell_once(&self, text: &str) {
+        let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < REMEMBERED_NOTES && told.insert(text.clone()) {
+            drop(told);
+            self.note(text);
+        }
     }
 
     pub(crate) fn note(&self, text: String) {

@@ -14,7 +14,7 @@ use tower_http::cors::CorsLayer;
 
 use crate::app::{App, LogLine, ServerInfo};
 use crate::error::ApiError;
-use crate::{auth, chat, completions, messages, models, openapi, state, tokens};
+use crate::{auth, chat, completions, messages, models, openapi, responses, state, tokens};
 
 /// The header that carries a request's id, from the client or ours.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -43,6 +43,7 @@ pub(crate) fn of_app(app: &Arc<App>) -> Router {
         .route("/v1/loads", get(state::loads))
         .route("/v1/completions", post(completions::complete))
         .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/responses", post(responses::create))
         .route("/v1/messages", post(messages::create))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .fallback(no_such_path)

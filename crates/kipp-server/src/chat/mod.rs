@@ -1,6 +1,7 @@
 //! `/v1/chat/completions`: messages in; thinking, content and tool calls out.
 
 mod answer;
+mod call_text;
 mod calls;
 mod request;
 mod split;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 
+pub(crate) use answer::append;
 pub(crate) use request::{Prepared, enable_thinking, format};
 pub(crate) use split::{Delta, Split};
 

@@ -93,20 +93,20 @@ fn conversation(
         conversation.tools.clear();
     }
     if conversation.enable_thinking.is_none() {
-        conversation.enable_thinking = enable_thinking(fields)?;
+        conversation.enable_thinking = enable_thinking(fields, "reasoning_effort")?;
     }
     Ok(conversation)
 }
 
-/// What `reasoning_effort` says about thinking at all; how long it may be is `thinking_budget`'s.
-pub(crate) fn enable_thinking(fields: &Fields<'_>) -> Result<Option<bool>, ApiError> {
-    match fields.text("reasoning_effort")? {
+/// What the effort of reasoning says about thinking at all; how long it may be is `thinking_budget`'s.
+pub(crate) fn enable_thinking(fields: &Fields<'_>, key: &'static str) -> Result<Option<bool>, ApiError> {
+    match fields.text(key)? {
         None => Ok(None),
         Some("none" | "minimal") => Ok(Some(false)),
         Some("low" | "medium" | "high" | "xhigh") => Ok(Some(true)),
         Some(other) => {
             let expected = "none, minimal, low, medium, high or xhigh";
-            Err(ApiError::found("reasoning_effort", expected, &Value::from(other)))
+            Err(ApiError::found(fields.path(key), expected, &Value::from(other)))
         }
     }
 }
