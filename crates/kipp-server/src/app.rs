@@ -24,7 +24,7 @@ const REMEMBERED_NOTES: usize = 1000;
 /// What the server tells whoever runs it: one line of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LogLine {
-    /// A request was answered, or its stream began.
+    /// A request was answered to its end, or its client left.
     Request {
         /// The request's id, as in the answer's `x-request-id`.
         id: String,
@@ -32,13 +32,28 @@ pub enum LogLine {
         method: String,
         /// The route, not the client's own spelling; `other` for none.
         endpoint: String,
-        /// HTTP status.
+        /// HTTP status; 499 where the client left before there was one.
         status: u16,
-        /// From the request's head to the answer's.
+        /// From the request's head to the end of the answer.
         duration_ms: f64,
+        /// What the engine did for it, where it was asked.
+        tokens: Option<TokenCounts>,
+        /// Whether the whole answer was sent, without an error on its way.
+        complete: bool,
     },
     /// Something that a person may want to know.
     Note(String),
+}
+
+/// Tokens of a request, all its prompts and choices together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// Tokens of prompts.
+    pub prompt: usize,
+    /// Of those, the ones that the KV cache had.
+    pub cached: usize,
+    /// Tokens of answers.
+    pub completion: usize,
 }
 
 /// Where log lines go. A library prints nothing itself.
@@ -73,6 +88,8 @@ pub struct ServerInfo {
     pub cors_origins: Vec<String>,
     /// Refuse fields that are not known, instead of ignoring them.
     pub strict_fields: bool,
+    /// Tell the metrics by vLLM's names too.
+    pub vllm_metrics: bool,
     /// Bytes of a body at most.
     pub max_body_bytes: usize,
     /// Seconds that a body may take to arrive.

@@ -59,13 +59,18 @@ pub(crate) fn json(value: &Value) -> Response {
 
 /// Streams the answer, or waits for all of it.
 pub(crate) async fn answer(running: Running, shape: impl Shape, streams: bool) -> Response {
-    if streams {
-        return stream(running, shape);
-    }
-    match gather(running, shape).await {
-        Ok(whole) => json(&whole),
-        Err(error) => error.into_response(),
-    }
+    let tally = running.tally();
+    let mut response = if streams {
+        stream(running, shape)
+    } else {
+        match gather(running, shape).await {
+            Ok(whole) => json(&whole),
+            Err(error) => error.into_response(),
+        }
+    };
+    // For the log, once the answer has ended.
+    response.extensions_mut().insert(tally);
+    response
 }
 
 async fn gather(mut running: Running, mut shape: impl Shape) -> Result<Value, ApiError> {

@@ -157,6 +157,7 @@ fn tools(app: &App, fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
             "parameters": tool.object("parameters")?,
             "strict": tool.boolean("strict")?,
         }));
+        fields.done_with(&tool);
     }
     Ok(functions)
 }
@@ -225,6 +226,8 @@ fn text(fields: &Fields<'_>, chat: &mut Map<String, Value>) -> Result<Value, Api
                 };
                 in_chat["json_schema"] = json!({"name": format.text("name")?, "schema": schema});
             }
+            format.ignore(&["description", "strict"]);
+            text.done_with(&format);
             chat.insert("response_format".to_owned(), in_chat);
             json!({"format": map})
         }
@@ -232,6 +235,7 @@ fn text(fields: &Fields<'_>, chat: &mut Map<String, Value>) -> Result<Value, Api
     if let Some(verbosity) = text.text("verbosity")? {
         repeated["verbosity"] = verbosity.into();
     }
+    fields.done_with(&text);
     Ok(repeated)
 }
 
@@ -259,6 +263,8 @@ fn reasoning(fields: &Fields<'_>, chat: &mut Map<String, Value>) -> Result<(Valu
             return Err(ApiError::found("reasoning.summary", expected, &other.into()));
         }
     };
+    reasoning.ignore(&["generate_summary"]);
+    fields.done_with(&reasoning);
     Ok((json!({"effort": effort, "summary": summary}), thinking))
 }
 

@@ -166,3 +166,41 @@ fn known_prefixes_are_counted_and_salts_keep_them_apart() {
     assert_eq!(cached(&server.ok(PATH, &body("a"))), 96, "whole blocks");
     assert_eq!(cached(&server.ok(PATH, &body("b"))), 0);
 }
+
+#[test]
+fn h08_added_tokens_have_their_text_and_padded_ids_harm_nobody() {
+    let server = served();
+    let id = |text: &str| server.ok("/tokenize", &json!({"prompt": text}))["tokens"][0].clone();
+    let text = |ids: Value| server.ok("/detokenize", &json!({"tokens": ids}))["prompt"].clone();
+    let (think, end, call, turn) = (id("<think>"), id("</think>"), id("<tool_call>"), id("<|im_end|>"));
+    let newlines = id("\n\n");
+    assert_eq!(text(json!([think, newlines, end, newlines])), "<think>\n\n</think>\n\n");
+    // The last rows of the head are no tokens.
+    assert_eq!((text(json!([4026])), text(json!([4095, call]))), (json!(""), json!("<tool_call>")));
+
+    let forced = |token: &Value, extra: (&str, Value)| {
+        let mut body =
+            json!({"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0, "ignore_eos": true});
+        body["logit_bias"] = json!({token.to_string(): 100});
+        body[extra.0] = extra.1;
+        server.ok(PATH, &body)["choices"][0].clone()
+    };
+    let logprobs = || ("logprobs", json!(20));
+    assert_eq!(forced(&end, logprobs())["text"], "</think></think></think>");
+    assert_eq!(forced(&call, logprobs())["text"], "<tool_call><tool_call><tool_call>");
+    assert_eq!(forced(&turn, logprobs())["text"], "", "a control token has no text");
+    let plain = forced(&json!(1), ("logit_bias", json!({})));
+    for padded in [json!(4026), json!(4095)] {
+        let choice = forced(&padded, logprobs());
+        assert_eq!(choice["text"], plain["text"], "what is no token cannot be drawn");
+        assert_eq!(choice["finish_reason"], "length");
+        for top in choice["logprobs"]["top_logprobs"].as_array().unwrap() {
+            assert!(top.as_object().unwrap().len() >= 20);
+        }
+    }
+    // A grammar's masks are as wide as the head, too.
+    let schema = json!({"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"], "additionalProperties": false});
+    let body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 40, "enable_thinking": false, "logit_bias": {"4095": 100},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}});
+    assert_eq!(server.ok("/v1/chat/completions", &body)["choices"][0]["message"]["content"], "{\"a\":\"x\"}");
+}
