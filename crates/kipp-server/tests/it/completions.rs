@@ -172,9 +172,9 @@ fn h08_added_tokens_have_their_text_and_padded_ids_harm_nobody() {
     let server = served();
     let id = |text: &str| server.ok("/tokenize", &json!({"prompt": text}))["tokens"][0].clone();
     let text = |ids: Value| server.ok("/detokenize", &json!({"tokens": ids}))["prompt"].clone();
-    let (think, end, call, turn) = (id("<think>"), id("</think>"), id("<tool_call>"), id("<|im_end|>"));
-    let newlines = id("\n\n");
-    assert_eq!(text(json!([think, newlines, end, newlines])), "<think>\n\n</think>\n\n");
+    let (newline, think, end) = (id("\n"), id("<think>"), id("</think>"));
+    let (call, turn) = (id("<tool_call>"), id("<|im_end|>"));
+    assert_eq!(text(json!([think, newline, newline, end, newline])), "<think>\n\n</think>\n");
     // The last rows of the head are no tokens.
     assert_eq!((text(json!([4026])), text(json!([4095, call]))), (json!(""), json!("<tool_call>")));
 
@@ -186,21 +186,24 @@ fn h08_added_tokens_have_their_text_and_padded_ids_harm_nobody() {
         server.ok(PATH, &body)["choices"][0].clone()
     };
     let logprobs = || ("logprobs", json!(20));
-    assert_eq!(forced(&end, logprobs())["text"], "</think></think></think>");
-    assert_eq!(forced(&call, logprobs())["text"], "<tool_call><tool_call><tool_call>");
-    assert_eq!(forced(&turn, logprobs())["text"], "", "a control token has no text");
-    let plain = forced(&json!(1), ("logit_bias", json!({})));
-    for padded in [json!(4026), json!(4095)] {
-        let choice = forced(&padded, logprobs());
-        assert_eq!(choice["text"], plain["text"], "what is no token cannot be drawn");
-        assert_eq!(choice["finish_reason"], "length");
-        for top in choice["logprobs"]["top_logprobs"].as_array().unwrap() {
-            assert!(top.as_object().unwrap().len() >= 20);
-        }
+    assert_eq!(forced(&end), "</think></think></think>");
+    assert_eq!(forced(&call), "<tool_call><tool_call><tool_call>");
+    assert_eq!(forced(&turn), "", "a control token has no text");
+    // They exist for nobody: a bias on one is refused, and even a draw among all tokens meets none.
+    let padded = json!({"prompt": "Once", "logit_bias": {"4095": 100}});
+    assert_eq!(server.refused(PATH, &padded), "logit_bias");
+    let drawn = json!({"prompt": "Once", "max_tokens": 200, "temperature": 1e30, "ignore_eos": true, "logprobs": 20, "seed": 5});
+    let choice = server.ok(PATH, &drawn)["choices"][0].clone();
+    assert_eq!(
+        (&choice["finish_reason"], choice["logprobs"]["tokens"].as_array().unwrap().len()),
+        (&json!("length"), 200)
+    );
+    for top in choice["logprobs"]["top_logprobs"].as_array().unwrap() {
+        assert!(top.as_object().unwrap().keys().all(|name| !name.is_empty()), "{top}");
     }
     // A grammar's masks are as wide as the head, too.
     let schema = json!({"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"], "additionalProperties": false});
-    let body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 40, "enable_thinking": false, "logit_bias": {"4095": 100},
-        "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}});
+    let body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 40, "enable_thinking": false,
+        "temperature": 1e30, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}});
     assert_eq!(server.ok("/v1/chat/completions", &body)["choices"][0]["message"]["content"], "{\"a\":\"x\"}");
 }
