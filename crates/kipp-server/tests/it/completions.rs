@@ -178,14 +178,11 @@ fn h08_added_tokens_have_their_text_and_padded_ids_harm_nobody() {
     // The last rows of the head are no tokens.
     assert_eq!((text(json!([4026])), text(json!([4095, call]))), (json!(""), json!("<tool_call>")));
 
-    let forced = |token: &Value, extra: (&str, Value)| {
-        let mut body =
-            json!({"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0, "ignore_eos": true});
-        body["logit_bias"] = json!({token.to_string(): 100});
-        body[extra.0] = extra.1;
-        server.ok(PATH, &body)["choices"][0].clone()
+    let forced = |token: &Value| {
+        let bias = json!({token.to_string(): 100});
+        let body = json!({"prompt": "Once", "max_tokens": 3, "temperature": 0, "ignore_eos": true, "logit_bias": bias});
+        server.ok(PATH, &body)["choices"][0]["text"].clone()
     };
-    let logprobs = || ("logprobs", json!(20));
     assert_eq!(forced(&end), "</think></think></think>");
     assert_eq!(forced(&call), "<tool_call><tool_call><tool_call>");
     assert_eq!(forced(&turn), "", "a control token has no text");
