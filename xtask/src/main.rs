@@ -12,6 +12,7 @@ mod json;
 mod neon;
 mod peer;
 mod pool;
+mod schemathesis;
 mod smoke;
 mod soak;
 mod steps;
@@ -56,6 +57,12 @@ const CI: &[Step] = &[
         shows: "an engine under load answers as alone and does not grow",
         run: soak::step,
         may_skip: &["memory"],
+    },
+    Step {
+        name: "schemathesis",
+        shows: "the server answers as its document says",
+        run: schemathesis::step,
+        may_skip: &[],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
 ];

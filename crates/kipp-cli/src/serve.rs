@@ -14,7 +14,7 @@ use kipp::engine::{Engine, EngineHandle, EngineOptions, SystemClock};
 use kipp::kv::BLOCK_TOKENS;
 use kipp::sampling::SamplingFields;
 use kipp::sampling::constraint::ConstraintCompiler;
-use kipp_server::{Log, LogLine, Patience, Server, ServerInfo};
+use kipp_server::{Log, LogLine, Patience, Server, ServerInfo, TokenCounts};
 use serde_json::json;
 
 use crate::args::{self, BackendArgs, BackendName, ContextArgs, ModelArg, PoolArgs, StepArgs};
@@ -47,6 +47,9 @@ pub(crate) struct ServeArgs {
     /// Refuse fields that are not known, instead of ignoring them
     #[arg(long, env = "KIPP_STRICT_FIELDS", value_parser = args::value::switch, action = ArgAction::SetTrue)]
     strict_fields: bool,
+    /// Tell the metrics by another server's names too, for routers that look for those
+    #[arg(long, value_enum, value_name = "SERVER", env = "KIPP_METRICS_COMPAT")]
+    metrics_compat: Option<MetricsCompat>,
     /// How the log on standard error is written
     #[arg(long, value_enum, value_name = "FORM", env = "KIPP_LOG", default_value = "text")]
     log: LogForm,
@@ -97,6 +100,13 @@ struct LimitArgs {
     /// Seconds that a connection may have nothing to say, or not read its answer
     #[arg(long, value_name = "N", env = "KIPP_IDLE_SECONDS", default_value_t = 60)]
     idle_seconds: u64,
+}
+
+/// What `--metrics-compat` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MetricsCompat {
+    /// vLLM's names
+    Vllm,
 }
 
 /// What `--log` takes.
@@ -178,17 +188,28 @@ fn log(form: LogForm) -> Log {
 fn written(form: LogForm, line: &LogLine) -> String {
     match (form, line) {
         (LogForm::Text, LogLine::Note(text)) => text.clone(),
-        (LogForm::Text, LogLine::Request { id, method, endpoint, status, duration_ms }) => {
-            format!("{method} {endpoint} {status} {duration_ms:.1} ms {id}")
+        (LogForm::Text, LogLine::Request { id, method, endpoint, status, duration_ms, tokens, complete }) => {
+            let tokens = tokens.map_or_else(String::new, |tokens| {
+                let TokenCounts { prompt, cached, completion } = tokens;
+                format!(" {prompt} ({cached} cached) + {completion} tokens")
+            });
+            let end = if *complete { "" } else { " broken off" };
+            format!("{method} {endpoint} {status} {duration_ms:.1} ms{tokens}{end} {id}")
         }
         (LogForm::Json, LogLine::Note(text)) => {
             json!({"time": unix_seconds(), "event": "note", "message": text}).to_string()
         }
-        (LogForm::Json, LogLine::Request { id, method, endpoint, status, duration_ms }) => json!({
-            "time": unix_seconds(), "event": "request", "request_id": id, "method": method,
-            "endpoint": endpoint, "status": status, "duration_ms": duration_ms,
-        })
-        .to_string(),
+        (LogForm::Json, LogLine::Request { id, method, endpoint, status, duration_ms, tokens, complete }) => {
+            json!({
+                "time": unix_seconds(), "event": "request", "request_id": id, "method": method,
+                "endpoint": endpoint, "status": status, "duration_ms": duration_ms,
+                "prompt_tokens": tokens.map(|tokens| tokens.prompt),
+                "cached_tokens": tokens.map(|tokens| tokens.cached),
+                "completion_tokens": tokens.map(|tokens| tokens.completion),
+                "complete": complete,
+            })
+            .to_string()
+        }
     }
 }
 
@@ -244,6 +265,7 @@ fn prepare(args: &ServeArgs, keys: Vec<String>, log: Log) -> anyhow::Result<(Eng
         keys,
         cors_origins: args.access.cors_origin.clone(),
         strict_fields: args.strict_fields,
+        vllm_metrics: args.metrics_compat == Some(MetricsCompat::Vllm),
         max_body_bytes: (args.limits.max_body_mib as usize).saturating_mul(1 << 20),
         body_seconds: args.limits.body_seconds,
         log,
@@ -279,10 +301,14 @@ mod tests {
             endpoint: "/v1/completions".to_owned(),
             status: 200,
             duration_ms: 1.25,
+            tokens: Some(TokenCounts { prompt: 20, cached: 16, completion: 5 }),
+            complete: true,
         };
-        assert_eq!(written(LogForm::Text, &line), "POST /v1/completions 200 1.2 ms req-1");
+        let text = "POST /v1/completions 200 1.2 ms 20 (16 cached) + 5 tokens req-1";
+        assert_eq!(written(LogForm::Text, &line), text);
         let document: serde_json::Value = serde_json::from_str(&written(LogForm::Json, &line)).unwrap();
         assert_eq!((&document["status"], &document["request_id"]), (&json!(200), &json!("req-1")));
+        assert_eq!((&document["completion_tokens"], &document["complete"]), (&json!(5), &json!(true)));
     }
 
     #[test]

@@ -17,14 +17,14 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::metrics::Metrics;
 
-/// Names of unknown fields that are remembered, so that each is told once; a client that invents names without end is told
-/// no more.
-const REMEMBERED_FIELDS: usize = 1000;
+/// Notes on requests that are remembered, so that each is told once; a client that invents names of fields without end is
+/// told no more.
+const REMEMBERED_NOTES: usize = 1000;
 
 /// What the server tells whoever runs it: one line of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LogLine {
-    /// A request was answered, or its stream began.
+    /// A request was answered to its end, or its client left.
     Request {
         /// The request's id, as in the answer's `x-request-id`.
         id: String,
@@ -32,13 +32,28 @@ pub enum LogLine {
         method: String,
         /// The route, not the client's own spelling; `other` for none.
         endpoint: String,
-        /// HTTP status.
+        /// HTTP status; 499 where the client left before there was one.
         status: u16,
-        /// From the request's head to the answer's.
+        /// From the request's head to the end of the answer.
         duration_ms: f64,
+        /// What the engine did for it, where it was asked.
+        tokens: Option<TokenCounts>,
+        /// Whether the whole answer was sent, without an error on its way.
+        complete: bool,
     },
     /// Something that a person may want to know.
     Note(String),
+}
+
+/// Tokens of a request, all its prompts and choices together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// Tokens of prompts.
+    pub prompt: usize,
+    /// Of those, the ones that the KV cache had.
+    pub cached: usize,
+    /// Tokens of answers.
+    pub completion: usize,
 }
 
 /// Where log lines go. A library prints nothing itself.
@@ -73,6 +88,8 @@ pub struct ServerInfo {
     pub cors_origins: Vec<String>,
     /// Refuse fields that are not known, instead of ignoring them.
     pub strict_fields: bool,
+    /// Tell the metrics by vLLM's names too.
+    pub vllm_metrics: bool,
     /// Bytes of a body at most.
     pub max_body_bytes: usize,
     /// Seconds that a body may take to arrive.
@@ -97,7 +114,7 @@ pub(crate) struct App {
     pub(crate) engine: EngineHandle,
     pub(crate) metrics: Metrics,
     pub(crate) phase: watch::Sender<Phase>,
-    told_fields: Mutex<BTreeSet<String>>,
+    told: Mutex<BTreeSet<String>>,
     next_id: AtomicU64,
     /// Part of every id, so that ids of two runs differ.
     run: u64,
@@ -112,7 +129,7 @@ impl App {
             engine,
             metrics: Metrics::default(),
             phase: watch::Sender::new(Phase::Serving),
-            told_fields: Mutex::default(),
+            told: Mutex::default(),
             next_id: AtomicU64::new(0),
             run,
             started: Instant::now(),
@@ -171,13 +188,19 @@ impl App {
         }
         for name in unknown {
             let name: String = name.chars().take(100).collect();
-            let mut told = self.told_fields.lock().unwrap_or_else(PoisonError::into_inner);
-            if told.len() < REMEMBERED_FIELDS && told.insert(name.clone()) {
-                drop(told);
-                self.note(format!("unknown field {name:?} is ignored"));
-            }
+            self.tell_once(&format!("unknown field {name:?} is ignored"));
         }
         Ok(())
+    }
+
+    /// A note that would otherwise come with every request.
+    pub(crate) fn tell_once(&self, text: &str) {
+        let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < REMEMBERED_NOTES && told.insert(text.clone()) {
+            drop(told);
+            self.note(text);
+        }
     }
 
     pub(crate) fn note(&self, text: String) {

@@ -64,6 +64,23 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
     }
 
+    /// The same of a request whose fields go by other names: pairs of ours and theirs, of which the first that fits counts.
+    pub(crate) fn renamed(mut self, names: &[(&str, &str)]) -> ApiError {
+        let param = self.param.as_deref().unwrap_or_default();
+        let fits =
+            |(ours, _): &&(&str, &str)| param.strip_prefix(ours).is_some_and(|rest| !rest.starts_with('_'));
+        if let Some((ours, theirs)) = names.iter().find(fits) {
+            self.param = Some(param.replacen(ours, theirs, 1));
+            self.message = self.message.replacen(ours, theirs, 1);
+        }
+        // Functions are declared flat there.
+        if let Some(param) = &mut self.param {
+            self.message = self.message.replace(".function.", ".");
+            *param = param.replace(".function.", ".");
+        }
+        self
+    }
+
     fn about(self, param: impl Into<String>) -> ApiError {
         ApiError { param: Some(param.into()), ..self }
     }

@@ -15,6 +15,8 @@ pub(crate) struct Fields<'a> {
     /// Where the object stands, with its dot; empty for the request itself.
     prefix: String,
     known: RefCell<BTreeSet<&'static str>>,
+    /// Unknown fields of objects inside of it, by their paths.
+    unknown_inside: RefCell<Vec<String>>,
 }
 
 /// A request's body as JSON. Numbers keep their spelling, since some of them go into prompts.
@@ -37,7 +39,12 @@ impl<'a> Fields<'a> {
 
     /// An object inside of it; `prefix` ends with a dot.
     pub(crate) fn at(map: &'a Map<String, Value>, prefix: &str) -> Fields<'a> {
-        Fields { map, prefix: prefix.to_owned(), known: RefCell::default() }
+        Fields {
+            map,
+            prefix: prefix.to_owned(),
+            known: RefCell::default(),
+            unknown_inside: RefCell::default(),
+        }
     }
 
     /// A field's path.
@@ -56,10 +63,16 @@ impl<'a> Fields<'a> {
         self.known.borrow_mut().extend(keys);
     }
 
-    /// Names of fields that nobody asked for.
+    /// An object inside of it has been read: what nobody asked for there is told with the rest.
+    pub(crate) fn done_with(&self, inside: &Fields<'_>) {
+        self.unknown_inside.borrow_mut().extend(inside.unknown());
+    }
+
+    /// Paths of fields that nobody asked for.
     pub(crate) fn unknown(&self) -> Vec<String> {
         let known = self.known.borrow();
-        self.map.keys().filter(|key| !known.contains(key.as_str())).map(|key| self.path(key)).collect()
+        let own = self.map.keys().filter(|key| !known.contains(key.as_str())).map(|key| self.path(key));
+        own.chain(self.unknown_inside.borrow().iter().cloned()).collect()
     }
 
     pub(crate) fn text(&self, key: &'static str) -> Result<Option<&'a str>, ApiError> {
@@ -137,7 +150,10 @@ mod tests {
         assert!(fields.within("e", 0, 6).is_err() && fields.count("f").is_err());
         assert_eq!((fields.within("e", 0, 7), fields.signed("f")), (Ok(Some(7)), Ok(Some(-1))));
         assert_eq!(fields.unknown(), [""; 0]);
-        assert_eq!(Fields::at(&map, "o.").unknown()[0], "o.a");
+        let inside = Fields::at(&map, "o.");
+        assert_eq!((inside.unknown()[0].as_str(), inside.unknown().len()), ("o.a", 6));
+        fields.done_with(&inside);
+        assert_eq!(fields.unknown(), inside.unknown());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! the endpoint's own module make requests of the engine, `running` submits them and waits, and `sse` answers over time or
 //! at once. `error` is the one place where something wrong becomes a status.
 
+mod access_log;
 mod app;
 mod auth;
 mod body;
@@ -12,6 +13,7 @@ mod chat;
 mod completions;
 mod connection;
 mod error;
+mod exposition;
 mod fields;
 mod loading;
 mod logprobs;
@@ -19,6 +21,7 @@ mod messages;
 mod metrics;
 mod models;
 mod openapi;
+mod responses;
 mod router;
 mod running;
 mod serve;
@@ -27,8 +30,9 @@ mod state;
 mod terms;
 mod tokens;
 mod usage;
+mod vllm_metrics;
 
-pub use app::{Log, LogLine, ServerInfo};
+pub use app::{Log, LogLine, ServerInfo, TokenCounts};
 pub use loading::Loading;
 pub use router::router;
 pub use serve::{Patience, Server};

@@ -1,11 +1,13 @@
-//! What Prometheus reads: counts and times of the engine and of the answers, in its text format.
+//! What Prometheus reads: counts and times of the engine and of the answers.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kipp::engine::{EngineStats, RequestStats, STEP_SECONDS};
+
+use crate::exposition::{Buckets, Exposition};
+use crate::vllm_metrics;
 
 /// Upper bounds of the buckets, in seconds: from a token of a small model to a long prompt of a large one.
 const BOUNDS: [f64; 16] =
@@ -16,17 +18,17 @@ const BOUNDS: [f64; 16] =
 pub(crate) struct Metrics(Mutex<Counts>);
 
 #[derive(Default)]
-struct Counts {
+pub(crate) struct Counts {
     /// By endpoint and status.
     requests: BTreeMap<(String, u16), u64>,
-    queue: Histogram,
-    time_to_first_token: Histogram,
-    inter_token: Histogram,
-    request: Histogram,
+    pub(crate) queue: Histogram,
+    pub(crate) time_to_first_token: Histogram,
+    pub(crate) inter_token: Histogram,
+    pub(crate) request: Histogram,
 }
 
 #[derive(Default)]
-struct Histogram {
+pub(crate) struct Histogram {
     /// Observations up to each bound; not cumulative.
     counts: [u64; BOUNDS.len()],
     total: u64,
@@ -45,10 +47,8 @@ impl Histogram {
         self.sum += seconds;
     }
 
-    fn write(&self, out: &mut String, name: &str, help: &str) {
-        head(out, name, "histogram", help);
-        let buckets = BOUNDS.iter().copied().zip(self.counts);
-        histogram(out, name, buckets, self.total, self.sum);
+    pub(crate) fn buckets(&self) -> Buckets<'_> {
+        Buckets { bounds: &BOUNDS, counts: &self.counts, total: self.total, sum: self.sum }
     }
 }
 
@@ -81,47 +81,56 @@ impl Metrics {
         });
     }
 
-    /// All of it, with what the engine says.
-    pub(crate) fn text(&self, engine: &EngineStats) -> String {
-        let mut out = String::new();
+    /// All of it, with what the engine says. `vllm_model`: also by the names that vLLM has for it, for this model.
+    pub(crate) fn text(&self, engine: &EngineStats, vllm_model: Option<&str>) -> String {
+        let mut page = Exposition::default();
         self.change(|counts| {
-            head(&mut out, "kipp_requests_total", "counter", "Requests answered");
+            page.head("counter", "kipp_requests_total", "Requests answered");
             for ((endpoint, status), count) in &counts.requests {
-                let name = format!("kipp_requests_total{{endpoint=\"{endpoint}\",status=\"{status}\"}}");
-                line(&mut out, &name, count);
+                let labels = [("endpoint", endpoint.as_str()), ("status", &status.to_string())];
+                page.line("kipp_requests_total", &labels, count);
             }
-            counts.queue.write(&mut out, "kipp_queue_seconds", "Time in the queue");
-            let help = "From the submission to the first token";
-            counts.time_to_first_token.write(&mut out, "kipp_time_to_first_token_seconds", help);
-            counts.inter_token.write(&mut out, "kipp_inter_token_seconds", "Between tokens of an answer");
-            counts.request.write(&mut out, "kipp_request_seconds", "From the submission to the end");
+            for (name, help, histogram) in [
+                ("kipp_queue_seconds", "Time in the queue", &counts.queue),
+                (
+                    "kipp_time_to_first_token_seconds",
+                    "From the submission to the first token",
+                    &counts.time_to_first_token,
+                ),
+                ("kipp_inter_token_seconds", "Between tokens of an answer", &counts.inter_token),
+                ("kipp_request_seconds", "From the submission to the end", &counts.request),
+            ] {
+                page.histogram(name, help, &histogram.buckets());
+            }
+            if let Some(model) = vllm_model {
+                vllm_metrics::write(&mut page, model, engine, counts);
+                page.label(&[]);
+            }
         });
-        engine_text(&mut out, engine);
-        out
+        write_engine(&mut page, engine);
+        page.finish()
     }
 }
 
-fn engine_text(out: &mut String, engine: &EngineStats) {
-    let name = "kipp_step_seconds";
-    head(out, name, "histogram", "Steps of the engine");
+fn write_engine(page: &mut Exposition, engine: &EngineStats) {
     let times = engine.step_times;
-    let buckets = STEP_SECONDS.iter().copied().zip(times.counts);
-    histogram(out, name, buckets, engine.steps, times.total.as_secs_f64());
-    let gauges = [
-        ("kipp_requests_running", "Requests that run", engine.running_requests),
-        ("kipp_requests_waiting", "Requests that wait", engine.waiting_requests),
-    ];
-    for (name, help, value) in gauges {
-        head(out, name, "gauge", help);
-        line(out, name, value);
-    }
-    head(out, "kipp_kv_blocks", "gauge", "Blocks of keys and values; used, cached and free are all of them");
+    let steps = Buckets {
+        bounds: &STEP_SECONDS,
+        counts: &times.counts,
+        total: engine.steps,
+        sum: times.total.as_secs_f64(),
+    };
+    page.histogram("kipp_step_seconds", "Steps of the engine", &steps);
+    page.one("gauge", "kipp_requests_running", "Requests that run", engine.running_requests);
+    page.one("gauge", "kipp_requests_waiting", "Requests that wait", engine.waiting_requests);
+    let help = "Blocks of keys and values; used, cached and free are all of them";
+    page.head("gauge", "kipp_kv_blocks", help);
     let kv = engine.kv;
     for (state, blocks) in [("total", kv.total), ("used", kv.used), ("cached", kv.cached), ("free", kv.free)]
     {
-        line(out, &format!("kipp_kv_blocks{{state=\"{state}\"}}"), blocks);
+        page.line("kipp_kv_blocks", &[("state", state)], blocks);
     }
-    let counters = [
+    for (name, help, value) in [
         ("kipp_prompt_tokens_total", "Tokens of prompts, adopted ones too", engine.prompt_tokens),
         ("kipp_generation_tokens_total", "Tokens of answers", engine.generated_tokens),
         ("kipp_prefix_queries_total", "Looks for a known prefix", engine.prefix_queries),
@@ -131,32 +140,9 @@ fn engine_text(out: &mut String, engine: &EngineStats) {
         ("kipp_preemptions_total", "Sequences that gave up their blocks", engine.preemptions),
         ("kipp_speculation_drafted_tokens_total", "Tokens proposed", engine.drafted_tokens),
         ("kipp_speculation_accepted_tokens_total", "Proposed tokens taken", engine.accepted_tokens),
-    ];
-    for (name, help, value) in counters {
-        head(out, name, "counter", help);
-        line(out, name, value);
+    ] {
+        page.one("counter", name, help, value);
     }
-}
-
-/// Lines of a histogram: what is above each bound before and up to each bound, all, and their sum.
-fn histogram(out: &mut String, name: &str, buckets: impl Iterator<Item = (f64, u64)>, total: u64, sum: f64) {
-    let mut below = 0;
-    for (bound, count) in buckets {
-        below += count;
-        line(out, &format!("{name}_bucket{{le=\"{bound}\"}}"), below);
-    }
-    line(out, &format!("{name}_bucket{{le=\"+Inf\"}}"), total);
-    line(out, &format!("{name}_sum"), sum);
-    line(out, &format!("{name}_count"), total);
-}
-
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
-    // Writing to a text cannot fail.
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-fn line(out: &mut String, name: &str, value: impl std::fmt::Display) {
-    let _ = writeln!(out, "{name} {value}");
 }
 
 #[cfg(test)]
@@ -169,7 +155,7 @@ mod tests {
         for ms in [1, 2, 2, 400_000] {
             metrics.first_token(Duration::from_millis(ms));
         }
-        let text = metrics.text(&EngineStats::default());
+        let text = metrics.text(&EngineStats::default(), None);
         for expected in [
             "_bucket{le=\"0.001\"} 1\n",
             "_bucket{le=\"0.0025\"} 3\n",
@@ -183,5 +169,6 @@ mod tests {
                 "{expected}: {text}"
             );
         }
+        assert!(!text.contains("vllm"));
     }
 }

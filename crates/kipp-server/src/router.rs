@@ -1,7 +1,6 @@
 //! Which path leads where, and what happens to every request on its way: an id, a key, a line in the log, a count.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -12,9 +11,10 @@ use axum::routing::{get, post};
 use kipp::engine::EngineHandle;
 use tower_http::cors::CorsLayer;
 
-use crate::app::{App, LogLine, ServerInfo};
+use crate::access_log::Line;
+use crate::app::{App, ServerInfo};
 use crate::error::ApiError;
-use crate::{auth, chat, completions, messages, models, openapi, state, tokens};
+use crate::{auth, chat, completions, messages, models, openapi, responses, state, tokens};
 
 /// The header that carries a request's id, from the client or ours.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -43,6 +43,7 @@ pub(crate) fn of_app(app: &Arc<App>) -> Router {
         .route("/v1/loads", get(state::loads))
         .route("/v1/completions", post(completions::complete))
         .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/responses", post(responses::create))
         .route("/v1/messages", post(messages::create))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .fallback(no_such_path)
@@ -77,12 +78,11 @@ async fn no_such_method(request: Request) -> ApiError {
 
 /// Gives every request its id, and tells how it was answered.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let started = Instant::now();
     let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let usable = |id: &&str| !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|b| b.is_ascii_graphic());
     let id = given.filter(usable).map_or_else(|| app.new_id("req-"), str::to_owned);
     let endpoint = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
-    let method = request.method().to_string();
+    let line = Line::new(Arc::clone(&app), id.clone(), request.method().to_string(), endpoint);
     let is_anthropic = request.uri().path().starts_with(ANTHROPIC);
     let mut response = next.run(request).await.into_response();
     if let Some(error) = response.extensions_mut().remove::<ApiError>().filter(|_| is_anthropic) {
@@ -91,9 +91,6 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    let status = response.status().as_u16();
-    app.metrics.answered(&endpoint, status);
-    let duration_ms = started.elapsed().as_secs_f64() * 1000.0;
-    (app.info.log)(LogLine::Request { id, method, endpoint, status, duration_ms });
-    response
+    app.metrics.answered(line.endpoint(), response.status().as_u16());
+    line.with(response)
 }

@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use kipp::engine::{Event, Request, RequestError, RequestId, Sink, UNDELIVERED_EVENTS};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 
-use crate::app::{App, Phase};
+use crate::app::{App, Phase, TokenCounts};
 use crate::error::ApiError;
 
 /// An event, and which prompt of the request it belongs to.
@@ -29,6 +30,31 @@ impl Sink for ChannelSink {
     }
 }
 
+/// What has come of a request so far, for the log.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    prompt_tokens: AtomicUsize,
+    cached_tokens: AtomicUsize,
+    completion_tokens: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Tally {
+    /// Tokens so far.
+    pub(crate) fn counts(&self) -> TokenCounts {
+        TokenCounts {
+            prompt: self.prompt_tokens.load(Ordering::Relaxed),
+            cached: self.cached_tokens.load(Ordering::Relaxed),
+            completion: self.completion_tokens.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether an error ended the answer.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
 /// What runs for one HTTP request. Dropping it cancels what has not ended.
 pub(crate) struct Running {
     app: Arc<App>,
@@ -40,6 +66,7 @@ pub(crate) struct Running {
     submitted: Instant,
     /// When each choice of each prompt last went on.
     last_token: Vec<Vec<Option<Instant>>>,
+    tally: Arc<Tally>,
 }
 
 impl Running {
@@ -63,7 +90,10 @@ impl Running {
             events,
             phase: app.phase.subscribe(),
             submitted: Instant::now(),
+            tally: Arc::default(),
         };
+        let prompt_tokens = requests.iter().map(|request| request.prompt.len()).sum();
+        running.tally.prompt_tokens.store(prompt_tokens, Ordering::Relaxed);
         for (prompt, request) in requests.into_iter().enumerate() {
             // A chat may take what is left; one token must be left.
             let (prompt_tokens, context_tokens) = (request.prompt.len(), app.info.context_tokens);
@@ -77,8 +107,21 @@ impl Running {
         Ok(running)
     }
 
+    /// What has come of it, also when it is over.
+    pub(crate) fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
     /// The next event; `None` after the last.
     pub(crate) async fn next(&mut self) -> Option<Result<Told, ApiError>> {
+        let next = self.next_event().await;
+        if matches!(next, Some(Err(_))) {
+            self.tally.failed.store(true, Ordering::Relaxed);
+        }
+        next
+    }
+
+    async fn next_event(&mut self) -> Option<Result<Told, ApiError>> {
         if self.unfinished.iter().all(|choices| *choices == 0) {
             return None;
         }
@@ -101,7 +144,11 @@ impl Running {
 
     fn measure(&mut self, prompt: usize, event: &Event) {
         match event {
+            Event::Started { cached_tokens, .. } => {
+                self.tally.cached_tokens.fetch_add(*cached_tokens, Ordering::Relaxed);
+            }
             Event::Tokens { choice, tokens } => {
+                self.tally.completion_tokens.fetch_add(tokens.len(), Ordering::Relaxed);
                 let now = Instant::now();
                 let last = self.last_token.get_mut(prompt).and_then(|all| all.get_mut(*choice as usize));
                 match last.and_then(|last| last.replace(now)) {

@@ -22,11 +22,21 @@ const WAITING_CHUNKS: usize = 16;
 
 /// What an endpoint makes of events.
 pub(crate) trait Shape: Send + 'static {
+    /// What a stream begins with, before anything has happened.
+    fn first_chunks(&mut self) -> Vec<Value> {
+        Vec::new()
+    }
+
     /// What is streamed of an event.
     fn chunks(&mut self, prompt: usize, event: Event) -> Result<Vec<Value>, ApiError>;
 
     /// What a stream ends with, before `[DONE]`.
     fn last_chunks(&mut self) -> Vec<Value>;
+
+    /// What a stream ends with instead, where something went wrong.
+    fn failed_chunks(&mut self, error: &ApiError) -> Vec<Value> {
+        vec![error.body()]
+    }
 
     /// Keeps an event for the whole answer.
     fn keep(&mut self, prompt: usize, event: Event) -> Result<(), ApiError>;
@@ -34,7 +44,7 @@ pub(crate) trait Shape: Send + 'static {
     /// The whole answer.
     fn whole(self) -> Value;
 
-    /// Whether events carry their type as a name, as Anthropic's do; such a stream has no `[DONE]`.
+    /// Whether events carry their type as a name, as Anthropic's and those of responses do; such a stream has no `[DONE]`.
     fn named_events(&self) -> bool {
         false
     }
@@ -49,13 +59,18 @@ pub(crate) fn json(value: &Value) -> Response {
 
 /// Streams the answer, or waits for all of it.
 pub(crate) async fn answer(running: Running, shape: impl Shape, streams: bool) -> Response {
-    if streams {
-        return stream(running, shape);
-    }
-    match gather(running, shape).await {
-        Ok(whole) => json(&whole),
-        Err(error) => error.into_response(),
-    }
+    let tally = running.tally();
+    let mut response = if streams {
+        stream(running, shape)
+    } else {
+        match gather(running, shape).await {
+            Ok(whole) => json(&whole),
+            Err(error) => error.into_response(),
+        }
+    };
+    // For the log, once the answer has ended.
+    response.extensions_mut().insert(tally);
+    response
 }
 
 async fn gather(mut running: Running, mut shape: impl Shape) -> Result<Value, ApiError> {
@@ -81,6 +96,9 @@ fn stream(running: Running, shape: impl Shape) -> Response {
 /// Writes until the answer ends or nobody reads. Returning drops what runs.
 async fn write(mut running: Running, mut shape: impl Shape, sender: Sender<Bytes>) {
     let named = shape.named_events();
+    if send(&sender, &shape.first_chunks(), named).await.is_err() {
+        return;
+    }
     loop {
         let told = tokio::select! {
             () = sender.closed() => return,
@@ -98,8 +116,7 @@ async fn write(mut running: Running, mut shape: impl Shape, sender: Sender<Bytes
                 }
             }
             Err(error) => {
-                let body = if named { error.anthropic_body() } else { error.body() };
-                let _ = send(&sender, &[body], named).await;
+                let _ = send(&sender, &shape.failed_chunks(&error), named).await;
                 return;
             }
         }

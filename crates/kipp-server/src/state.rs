@@ -33,7 +33,8 @@ pub(crate) async fn version(State(app): State<Arc<App>>) -> Response {
 
 /// Prometheus' text format.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let mut response = Response::new(Body::from(app.metrics.text(&app.engine.stats())));
+    let vllm_model = app.info.vllm_metrics.then(|| app.model());
+    let mut response = Response::new(Body::from(app.metrics.text(&app.engine.stats(), vllm_model)));
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, format);
     response

@@ -160,6 +160,7 @@ fn stream(fields: &Fields<'_>) -> Result<Option<StreamTerms>, ApiError> {
     options.ignore(&["include_obfuscation"]);
     let usage = options.boolean("include_usage")?.unwrap_or(false);
     let continuous_usage = options.boolean("continuous_usage_stats")?.unwrap_or(false);
+    fields.done_with(&options);
     Ok(streams.then_some(StreamTerms { usage, continuous_usage }))
 }
 

@@ -34,7 +34,7 @@ fn tokens_of(app: &App, map: &Map<String, Value>) -> Result<Value, ApiError> {
         }
         fields.ignore(&["tools", "chat_template_kwargs", "enable_thinking", "add_generation_prompt"]);
         let mut conversation = Conversation::from_fields(map)?;
-        let thinking = chat::enable_thinking(&fields)?;
+        let thinking = chat::enable_thinking(&fields, "reasoning_effort")?;
         conversation.enable_thinking = conversation.enable_thinking.or(thinking);
         chat::format(app)?.prompt(&conversation)?.ids
     } else {

@@ -39,7 +39,7 @@ impl Answer {
                 Delta::Thinking(text) => self.thinking += text,
                 Delta::Content(text) => self.content += text,
                 // None are looked for: a chat has no tools.
-                Delta::Call(_) => {}
+                Delta::Call(_) | Delta::Arguments(_) | Delta::CallEnd { .. } => {}
             }
             show(delta)?;
         }

@@ -51,7 +51,9 @@ impl<W: Write> View<W> {
     /// Shows more of the answer.
     pub(super) fn show(&mut self, delta: &Delta) -> anyhow::Result<()> {
         match (self.style, delta) {
-            (Style::Nothing, _) | (_, Delta::Call(_)) | (Style::Content, Delta::Thinking(_)) => Ok(()),
+            (Style::Nothing, _)
+            | (_, Delta::Call(_) | Delta::Arguments(_) | Delta::CallEnd { .. })
+            | (Style::Content, Delta::Thinking(_)) => Ok(()),
             (Style::Content, Delta::Content(text)) => self.write(text),
             (Style::Terminal { colour }, Delta::Thinking(text)) => {
                 if !std::mem::replace(&mut self.thinking, true) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kipp::engine::{Call, Delta, Event, FinishReason, Split};
+use kipp::engine::{Delta, Event, FinishReason, Split};
 use serde_json::{Map, Value, json};
 
 use super::request::Prepared;
@@ -152,8 +152,9 @@ impl Chat {
         }
     }
 
-    fn call(&self, call: &Call) -> Value {
-        let function = json!({"name": call.name, "arguments": call.arguments});
+    /// A call as it begins.
+    fn call(&self, name: &str) -> Value {
+        let function = json!({"name": name, "arguments": ""});
         json!({"id": self.app.new_id("call_"), "type": "function", "function": function})
     }
 }
@@ -166,19 +167,24 @@ impl Shape for Chat {
             choice.begun = true;
             chunks.push(self.chunk(index, json!({"role": "assistant", "content": ""}), Value::Null, None));
         }
-        let is_call = |delta: &&Delta| matches!(delta, Delta::Call(_));
+        let begins = |delta: &&Delta| matches!(delta, Delta::Call(_));
         let split_calls = self.choices.get(index).map_or(0, |choice| choice.split.calls);
-        let mut n_calls = split_calls - deltas.iter().filter(is_call).count();
+        let mut n_calls = split_calls - deltas.iter().filter(begins).count();
         for delta in deltas {
             let (delta, logprobs) = match delta {
                 Delta::Thinking(text) => (json!({"reasoning_content": text}), Value::Null),
                 Delta::Content(text) => (json!({"content": text}), self.new_logprobs(index)),
-                Delta::Call(call) => {
-                    let mut call = self.call(&call);
+                Delta::Call(name) => {
+                    let mut call = self.call(&name);
                     call["index"] = n_calls.into();
                     n_calls += 1;
                     (json!({"tool_calls": [call]}), Value::Null)
                 }
+                Delta::Arguments(text) => {
+                    let last = n_calls.saturating_sub(1);
+                    (json!({"tool_calls": [{"index": last, "function": {"arguments": text}}]}), Value::Null)
+                }
+                Delta::CallEnd { .. } => continue,
             };
             chunks.push(self.chunk(index, delta, logprobs, None));
         }
@@ -203,7 +209,7 @@ impl Shape for Chat {
         let Some(Piece { index, deltas, finish }) = self.piece(event)? else { return Ok(()) };
         for delta in deltas {
             let call = match &delta {
-                Delta::Call(call) => Some(self.call(call)),
+                Delta::Call(name) => Some(self.call(name)),
                 _ => None,
             };
             let Some(choice) = self.choices.get_mut(index) else { continue };
@@ -211,6 +217,8 @@ impl Shape for Chat {
                 Delta::Thinking(text) => choice.thinking += &text,
                 Delta::Content(text) => choice.content += &text,
                 Delta::Call(_) => choice.calls.extend(call),
+                Delta::Arguments(text) => append(choice.calls.last_mut(), "/function/arguments", &text),
+                Delta::CallEnd { .. } => {}
             }
         }
         if let Some(choice) = self.choices.get_mut(index) {
@@ -247,5 +255,12 @@ impl Shape for Chat {
         document["usage"] = self.usage.json();
         document["timings"] = self.timings.json();
         document
+    }
+}
+
+/// Adds to a text inside of a value.
+pub(crate) fn append(value: Option<&mut Value>, pointer: &str, more: &str) {
+    if let Some(Value::String(text)) = value.and_then(|value| value.pointer_mut(pointer)) {
+        text.push_str(more);
     }
 }

@@ -23,10 +23,10 @@ pub(crate) enum Choice {
 /// The functions that a request declares.
 pub(crate) fn functions(fields: &Fields<'_>) -> Result<Vec<ToolFunction>, ApiError> {
     let tools = fields.list("tools")?.unwrap_or_default();
-    tools.iter().enumerate().map(|(n, tool)| function(&format!("tools[{n}]"), tool)).collect()
+    tools.iter().enumerate().map(|(n, tool)| function(fields, &format!("tools[{n}]"), tool)).collect()
 }
 
-fn function(path: &str, tool: &Value) -> Result<ToolFunction, ApiError> {
+fn function(fields: &Fields<'_>, path: &str, tool: &Value) -> Result<ToolFunction, ApiError> {
     let Value::Object(map) = tool else { return Err(ApiError::found(path, "an object", tool)) };
     let tool = Fields::at(map, &format!("{path}."));
     if let Some(kind) = tool.value("type").filter(|kind| kind.as_str() != Some("function")) {
@@ -45,6 +45,10 @@ fn function(path: &str, tool: &Value) -> Result<ToolFunction, ApiError> {
         || "{\"type\":\"object\"}".to_owned(),
         |parameters| Value::Object(parameters).to_string(),
     );
+    // The template shows the description; calls that are required follow their schema anyway.
+    function.ignore(&["description", "strict"]);
+    tool.done_with(&function);
+    fields.done_with(&tool);
     Ok(ToolFunction { name: name.to_owned(), schema })
 }
 

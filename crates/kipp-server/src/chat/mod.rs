@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 
+pub(crate) use answer::append;
 pub(crate) use request::{Prepared, enable_thinking, format};
 
 use crate::app::App;

@@ -92,20 +92,20 @@ fn conversation(
         conversation.tools.clear();
     }
     if conversation.enable_thinking.is_none() {
-        conversation.enable_thinking = enable_thinking(fields)?;
+        conversation.enable_thinking = enable_thinking(fields, "reasoning_effort")?;
     }
     Ok(conversation)
 }
 
-/// What `reasoning_effort` says about thinking at all; how long it may be is `thinking_budget`'s.
-pub(crate) fn enable_thinking(fields: &Fields<'_>) -> Result<Option<bool>, ApiError> {
-    match fields.text("reasoning_effort")? {
+/// What the effort of reasoning says about thinking at all; how long it may be is `thinking_budget`'s.
+pub(crate) fn enable_thinking(fields: &Fields<'_>, key: &'static str) -> Result<Option<bool>, ApiError> {
+    match fields.text(key)? {
         None => Ok(None),
         Some("none" | "minimal") => Ok(Some(false)),
         Some("low" | "medium" | "high" | "xhigh") => Ok(Some(true)),
         Some(other) => {
             let expected = "none, minimal, low, medium, high or xhigh";
-            Err(ApiError::found("reasoning_effort", expected, &Value::from(other)))
+            Err(ApiError::found(fields.path(key), expected, &Value::from(other)))
         }
     }
 }
@@ -132,25 +132,32 @@ fn grammar(
 /// The schema that `response_format` asks for.
 fn response_format(fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
     const KIND: &str = "text, json_object or json_schema";
-    let Some(format) = fields.object("response_format")? else { return Ok(None) };
-    let format = Fields::at(format, "response_format.");
-    match format.text("type")? {
-        Some("text") => Ok(None),
-        Some("json_object") => Ok(Some("{\"type\":\"object\"}".to_owned())),
-        Some("json_schema") => {
-            let Some(map) = format.object("json_schema")? else {
-                return Err(ApiError::field("response_format.json_schema", "must be an object, found none"));
-            };
-            match Fields::at(map, "response_format.json_schema.").value("schema") {
-                Some(schema) => Ok(Some(schema.to_string())),
-                None => {
-                    Err(ApiError::field("response_format.json_schema.schema", "must be a schema, found none"))
-                }
-            }
-        }
+    let Some(map) = fields.object("response_format")? else { return Ok(None) };
+    let format = Fields::at(map, "response_format.");
+    let schema = match format.text("type")? {
+        Some("text") => None,
+        Some("json_object") => Some("{\"type\":\"object\"}".to_owned()),
+        Some("json_schema") => Some(json_schema(&format)?),
         other => {
             let found = other.map_or(Value::Null, Value::from);
-            Err(ApiError::found("response_format.type", KIND, &found))
+            return Err(ApiError::found("response_format.type", KIND, &found));
         }
-    }
+    };
+    format.ignore(&["json_schema"]);
+    fields.done_with(&format);
+    Ok(schema)
+}
+
+fn json_schema(format: &Fields<'_>) -> Result<String, ApiError> {
+    let Some(map) = format.object("json_schema")? else {
+        return Err(ApiError::field(format.path("json_schema"), "must be an object, found none"));
+    };
+    let inside = Fields::at(map, "response_format.json_schema.");
+    // What it is called changes nothing, and it is always followed.
+    inside.ignore(&["name", "description", "strict"]);
+    let Some(schema) = inside.value("schema") else {
+        return Err(ApiError::field(inside.path("schema"), "must be a schema, found none"));
+    };
+    format.done_with(&inside);
+    Ok(schema.to_string())
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use kipp::chat::parse_json;
 use kipp::engine::{Delta, Event, FinishReason, Split};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::chat::Prepared;
+use crate::chat::{Prepared, append};
 use crate::completions::finish_name;
 use crate::error::ApiError;
 use crate::sse::Shape;
@@ -17,6 +18,7 @@ use crate::usage::Usage;
 enum Block {
     Thinking,
     Text,
+    ToolUse,
 }
 
 /// The answer of one request.
@@ -114,16 +116,21 @@ impl Message {
         }
     }
 
-    /// Goes on with a block, after beginning it if it is not the one that is being written.
+    /// Begins a block, after ending the one before it.
+    fn begin_block(&mut self, block: Block, content: &Value, events: &mut Vec<Value>) {
+        self.end_block(events);
+        self.open = Some(block);
+        events.push(json!({"type": "content_block_start", "index": self.ended, "content_block": content}));
+    }
+
+    /// Goes on with a block of text, after beginning it if it is not the one that is being written.
     fn write(&mut self, block: Block, delta: &Value, events: &mut Vec<Value>) {
         if self.open != Some(block) {
-            self.end_block(events);
-            self.open = Some(block);
             let begun = match block {
                 Block::Thinking => json!({"type": "thinking", "thinking": "", "signature": ""}),
-                Block::Text => json!({"type": "text", "text": ""}),
+                _ => json!({"type": "text", "text": ""}),
             };
-            events.push(json!({"type": "content_block_start", "index": self.ended, "content_block": begun}));
+            self.begin_block(block, &begun, events);
         }
         events.push(json!({"type": "content_block_delta", "index": self.ended, "delta": delta}));
     }
@@ -136,15 +143,34 @@ impl Message {
             Delta::Content(text) => {
                 self.write(Block::Text, &json!({"type": "text_delta", "text": text}), events);
             }
-            Delta::Call(call) => {
-                self.end_block(events);
-                let index = self.ended;
-                let block = json!({"type": "tool_use", "id": self.app.new_id("toolu_"), "name": call.name, "input": {}});
-                let delta = json!({"type": "input_json_delta", "partial_json": call.arguments});
-                events.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
-                events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
-                events.push(json!({"type": "content_block_stop", "index": index}));
-                self.ended += 1;
+            Delta::Call(name) => {
+                let id = self.app.new_id("toolu_");
+                let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+                self.begin_block(Block::ToolUse, &block, events);
+            }
+            Delta::Arguments(text) => {
+                let delta = json!({"type": "input_json_delta", "partial_json": text});
+                events.push(json!({"type": "content_block_delta", "index": self.ended, "delta": delta}));
+            }
+            Delta::CallEnd { .. } => self.end_block(events),
+        }
+    }
+
+    /// Keeps a call until it has ended: its input as the text that the model wrote.
+    fn keep_call(&mut self, name: &str) {
+        let id = self.app.new_id("toolu_");
+        self.blocks.push(json!({"type": "tool_use", "id": id, "name": name, "input": ""}));
+    }
+
+    /// The input of a call must be an object here; what is none becomes the text that it is.
+    fn end_call(&mut self) {
+        let Some(block) = self.blocks.last_mut() else { return };
+        let arguments = block["input"].as_str().unwrap_or_default();
+        match parse_json(arguments) {
+            Ok(input @ Value::Object(_)) => block["input"] = input,
+            _ => {
+                let text = format!("{}({arguments})", block["name"].as_str().unwrap_or_default());
+                *block = json!({"type": "text", "text": text});
             }
         }
     }
@@ -178,20 +204,21 @@ impl Shape for Message {
             let (kind, text) = match delta {
                 Delta::Thinking(text) => ("thinking", text),
                 Delta::Content(text) => ("text", text),
-                Delta::Call(call) => {
-                    let input: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
-                    let id = self.app.new_id("toolu_");
-                    self.blocks
-                        .push(json!({"type": "tool_use", "id": id, "name": call.name, "input": input}));
+                Delta::Call(name) => {
+                    self.keep_call(&name);
+                    continue;
+                }
+                Delta::Arguments(text) => {
+                    append(self.blocks.last_mut(), "/input", &text);
+                    continue;
+                }
+                Delta::CallEnd { .. } => {
+                    self.end_call();
                     continue;
                 }
             };
             match self.blocks.last_mut() {
-                Some(block) if block["type"] == kind => {
-                    if let Some(Value::String(so_far)) = block.get_mut(kind) {
-                        so_far.push_str(&text);
-                    }
-                }
+                Some(block) if block["type"] == kind => append(Some(block), &format!("/{kind}"), &text),
                 _ => {
                     let mut block = json!({"type": kind, kind: text});
                     if kind == "thinking" {
@@ -206,10 +233,16 @@ impl Shape for Message {
 
     fn whole(mut self) -> Value {
         let blocks = std::mem::take(&mut self.blocks);
+        if self.stop_reason == Some("tool_use") && blocks.iter().all(|block| block["type"] != "tool_use") {
+            self.stop_reason = Some("end_turn");
+        }
         self.message(blocks)
     }
 
-    /// Events have names, and there is no `[DONE]`.
+    fn failed_chunks(&mut self, error: &ApiError) -> Vec<Value> {
+        vec![error.anthropic_body()]
+    }
+
     fn named_events(&self) -> bool {
         true
     }

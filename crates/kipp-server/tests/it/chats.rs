@@ -29,8 +29,16 @@ pub(crate) fn gathered(server: &Served, mut body: Value) -> (Value, String) {
         }
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             let calls = message["tool_calls"].as_array_mut().unwrap();
-            assert_eq!(call["index"], calls.len());
-            calls.push(call["function"].clone());
+            if call["id"].is_string() {
+                assert_eq!((&call["index"], &call["type"]), (&json!(calls.len()), &json!("function")));
+                calls.push(call["function"].clone());
+                continue;
+            }
+            assert_eq!(call["index"], calls.len() - 1);
+            let arguments = &mut calls.last_mut().unwrap()["arguments"];
+            *arguments = json!(
+                arguments.as_str().unwrap().to_owned() + call["function"]["arguments"].as_str().unwrap()
+            );
         }
         if let Some(reason) = choice["finish_reason"].as_str() {
             assert_eq!((finish.as_str(), delta), ("", &json!({})));

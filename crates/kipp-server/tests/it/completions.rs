@@ -166,3 +166,41 @@ fn known_prefixes_are_counted_and_salts_keep_them_apart() {
     assert_eq!(cached(&server.ok(PATH, &body("a"))), 96, "whole blocks");
     assert_eq!(cached(&server.ok(PATH, &body("b"))), 0);
 }
+
+#[test]
+fn h08_added_tokens_have_their_text_and_padded_ids_harm_nobody() {
+    let server = served();
+    let id = |text: &str| server.ok("/tokenize", &json!({"prompt": text}))["tokens"][0].clone();
+    let text = |ids: Value| server.ok("/detokenize", &json!({"tokens": ids}))["prompt"].clone();
+    let (newline, think, end) = (id("\n"), id("<think>"), id("</think>"));
+    let (call, turn) = (id("<tool_call>"), id("<|im_end|>"));
+    assert_eq!(text(json!([think, newline, newline, end, newline])), "<think>\n\n</think>\n");
+    // The last rows of the head are no tokens.
+    assert_eq!((text(json!([4026])), text(json!([4095, call]))), (json!(""), json!("<tool_call>")));
+
+    let forced = |token: &Value| {
+        let bias = json!({token.to_string(): 100});
+        let body = json!({"prompt": "Once", "max_tokens": 3, "temperature": 0, "ignore_eos": true, "logit_bias": bias});
+        server.ok(PATH, &body)["choices"][0]["text"].clone()
+    };
+    assert_eq!(forced(&end), "</think></think></think>");
+    assert_eq!(forced(&call), "<tool_call><tool_call><tool_call>");
+    assert_eq!(forced(&turn), "", "a control token has no text");
+    // They exist for nobody: a bias on one is refused, and even a draw among all tokens meets none.
+    let padded = json!({"prompt": "Once", "logit_bias": {"4095": 100}});
+    assert_eq!(server.refused(PATH, &padded), "logit_bias");
+    let drawn = json!({"prompt": "Once", "max_tokens": 200, "temperature": 1e30, "ignore_eos": true, "logprobs": 20, "seed": 5});
+    let choice = server.ok(PATH, &drawn)["choices"][0].clone();
+    assert_eq!(
+        (&choice["finish_reason"], choice["logprobs"]["tokens"].as_array().unwrap().len()),
+        (&json!("length"), 200)
+    );
+    for top in choice["logprobs"]["top_logprobs"].as_array().unwrap() {
+        assert!(top.as_object().unwrap().keys().all(|name| !name.is_empty()), "{top}");
+    }
+    // A grammar's masks are as wide as the head, too.
+    let schema = json!({"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"], "additionalProperties": false});
+    let body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 40, "enable_thinking": false,
+        "temperature": 1e30, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}});
+    assert_eq!(server.ok("/v1/chat/completions", &body)["choices"][0]["message"]["content"], "{\"a\":\"x\"}");
+}

@@ -218,4 +218,13 @@ fn unknown_fields_are_told_once_or_refused() {
     assert_eq!(strict.refused(PATH, &with("frobnicate", json!(1))), "frobnicate");
     assert_eq!(strict.refused(CHAT, &chat_with("frobnicate", json!(1))), "frobnicate");
     strict.ok(CHAT, &chat_with("user", json!("u")));
+    let tool = json!([{"type": "function", "function": {"name": "f", "strict": true, "frobnicate": 1}}]);
+    for (key, value, param) in [
+        ("stream_options", json!({"frobnicate": 1}), "stream_options.frobnicate"),
+        ("response_format", json!({"type": "json_object", "frobnicate": 1}), "response_format.frobnicate"),
+        ("tools", tool, "tools[0].function.frobnicate"),
+    ] {
+        assert_eq!(strict.refused(CHAT, &chat_with(key, value.clone())), param);
+        server.ok(CHAT, &chat_with(key, value));
+    }
 }

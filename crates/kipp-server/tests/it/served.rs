@@ -69,6 +69,7 @@ pub(crate) fn served_with(change: impl FnOnce(&mut Settings)) -> Served {
         keys: Vec::new(),
         cors_origins: Vec::new(),
         strict_fields: false,
+        vllm_metrics: false,
         max_body_bytes: 4 << 20,
         body_seconds: 5,
         log: Arc::new(move |line| lines.lock().unwrap().push(line)),

@@ -96,6 +96,24 @@ fn metrics_count_what_happened() {
 }
 
 #[test]
+fn metrics_go_by_vllms_names_where_asked() {
+    assert!(!served().get("/metrics").text().contains("vllm:"));
+    let server = served_with(|settings| {
+        settings.info.vllm_metrics = true;
+        settings.info.names = vec!["a\"b".to_owned()];
+    });
+    server.ok("/v1/completions", &json!({"prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": true}));
+    server.wait_until_quiet(std::time::Duration::from_secs(5));
+    let metric = |name: &str| server.metric(&format!("vllm:{name}{{model_name=\"a\\\"b\",engine=\"0\"}}"));
+    assert_eq!((metric("num_requests_running"), metric("num_requests_waiting")), (0.0, 0.0));
+    assert_eq!((metric("kv_cache_usage_perc"), metric("gpu_cache_usage_perc")), (0.0, 0.0));
+    assert_eq!((metric("generation_tokens_total"), metric("time_to_first_token_seconds_count")), (4.0, 1.0));
+    assert_eq!(metric("prompt_tokens_total"), metric("prefix_cache_queries_total"));
+    assert!(server.get("/metrics").text().contains("engine=\"0\",block_size=\"32\",num_gpu_blocks=\""));
+    assert_eq!(server.metric("kipp_generation_tokens_total"), 4.0);
+}
+
+#[test]
 fn the_document_names_every_path() {
     let server = served();
     let document = server.get("/openapi.json").json();
@@ -107,9 +125,15 @@ fn the_document_names_every_path() {
             assert!(![404, 405].contains(&answer.status), "{method} {path}");
         }
     }
-    for path in
-        ["/health", "/v1/chat/completions", "/v1/completions", "/tokenize", "/v1/models/{id}", "/metrics"]
-    {
+    for path in [
+        "/health",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/completions",
+        "/tokenize",
+        "/v1/models/{id}",
+        "/metrics",
+    ] {
         assert!(paths.contains(&path), "{path}");
     }
 }

@@ -6,11 +6,11 @@ use crate::chat::parse_json;
 
 /// A call of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub(super) struct Call {
     /// The function.
-    pub name: String,
+    pub(super) name: String,
     /// A JSON object, as text.
-    pub arguments: String,
+    pub(super) arguments: String,
 }
 
 /// The text between the marks of a call: `None` where it is none.

@@ -14,6 +14,7 @@
 
 mod admission;
 mod call;
+mod call_text;
 mod clock;
 mod completion;
 mod drafting;
@@ -36,7 +37,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-pub use call::Call;
 pub use clock::{Clock, SystemClock};
 pub use event::{Event, FinishReason, GeneratedToken, RequestFailure, RequestId, Sink, TokenScore};
 pub use handle::{ChannelSink, EngineHandle, UNDELIVERED_EVENTS};

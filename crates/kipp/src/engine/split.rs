@@ -5,12 +5,14 @@
 //! content --<think>--> thinking --</think>--> content --<tool_call>--> call --</tool_call>--> content
 //! ```
 //!
-//! Newlines around a part belong to its marks and are dropped; those inside stay. A call comes out when it is complete; one
-//! that is no call comes back as the content that it is, marks included.
+//! Newlines around a part belong to its marks and are dropped; those inside stay. A call comes out as it is written, once
+//! its name and the first brace of its arguments are there; what never gets so far comes back as the content that it is,
+//! marks included. Arguments that break off or are no JSON stay what the model wrote: whoever calls a function checks them.
 
 use std::sync::Arc;
 
 use super::call::{Call, parse_call};
+use super::call_text::{CallText, Told};
 use super::stop::StopFilter;
 use crate::token::TokenId;
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
@@ -68,16 +70,22 @@ pub enum Delta {
     Thinking(String),
     /// More of the content.
     Content(String),
-    /// A complete call.
-    Call(Call),
+    /// A call of this function begins.
+    Call(String),
+    /// More of its arguments.
+    Arguments(String),
+    /// It has ended.
+    CallEnd {
+        /// Whether its arguments are complete.
+        complete: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Thinking,
     Content,
-    /// The text since its mark.
-    Call(String),
+    Call(CallText),
 }
 
 /// How a choice is split.
@@ -106,6 +114,8 @@ pub struct Split {
     at_start: bool,
     /// Newlines that belong to the next mark, if one comes.
     held: String,
+    /// Arguments of the call that is being written are complete.
+    complete: bool,
     /// Calls that came out.
     pub calls: usize,
 }
@@ -122,6 +132,7 @@ impl Split {
             terms,
             stopped: false,
             held: String::new(),
+            complete: false,
             calls: 0,
         }
     }
@@ -152,7 +163,7 @@ impl Split {
             }
             Part::Thinking if is(think_end) => self.leave(&before(THINK_END), Part::Content, out),
             Part::Content if is(call) && call_end.is_some() && self.terms.calls => {
-                self.leave(&before(CALL), Part::Call(String::new()), out);
+                self.leave(&before(CALL), Part::Call(CallText::default()), out);
             }
             Part::Call(_) if is(call_end) => {
                 self.emit(&before(CALL_END), out);
@@ -193,7 +204,10 @@ impl Split {
 
     fn emit(&mut self, text: &str, out: &mut Vec<Delta>) {
         match &mut self.part {
-            Part::Call(raw) => raw.push_str(text),
+            Part::Call(call) => {
+                let told = call.push(text);
+                self.tell(told, out);
+            }
             Part::Thinking => self.trimmed(text, out),
             Part::Content if self.stopped => {}
             Part::Content => {
@@ -227,14 +241,29 @@ impl Split {
         put(if thinking { Delta::Thinking(text) } else { Delta::Content(text) }, out);
     }
 
+    /// Gives out what is known of a call.
+    fn tell(&mut self, told: Told, out: &mut Vec<Delta>) {
+        if let Some(name) = told.name {
+            self.calls += 1;
+            self.complete = false;
+            out.push(Delta::Call(name));
+        }
+        put(Delta::Arguments(told.arguments), out);
+        self.complete |= told.complete;
+    }
+
     /// The text of a call is complete, or will never be.
     fn end_call(&mut self, mark: &str, out: &mut Vec<Delta>) {
-        let Part::Call(raw) = std::mem::replace(&mut self.part, Part::Content) else { return };
+        let Part::Call(text) = std::mem::replace(&mut self.part, Part::Content) else { return };
+        self.at_start = true;
+        let Some(raw) = text.untold() else {
+            out.push(Delta::CallEnd { complete: self.complete });
+            return;
+        };
         match parse_call(&raw) {
-            Some(call) => {
-                self.calls += 1;
-                self.at_start = true;
-                out.push(Delta::Call(call));
+            Some(Call { name, arguments }) => {
+                self.tell(Told { name: Some(name), arguments, complete: true }, out);
+                out.push(Delta::CallEnd { complete: true });
             }
             None => {
                 self.at_start = false;
@@ -247,8 +276,9 @@ impl Split {
 /// Adds a delta; what goes on where the last one was becomes part of it.
 fn put(delta: Delta, out: &mut Vec<Delta>) {
     match (out.last_mut(), delta) {
-        (_, Delta::Thinking(text) | Delta::Content(text)) if text.is_empty() => {}
+        (_, Delta::Thinking(text) | Delta::Content(text) | Delta::Arguments(text)) if text.is_empty() => {}
         (Some(Delta::Thinking(last)), Delta::Thinking(more))
+        | (Some(Delta::Arguments(last)), Delta::Arguments(more))
         | (Some(Delta::Content(last)), Delta::Content(more)) => last.push_str(&more),
         (_, delta) => out.push(delta),
     }

@@ -28,7 +28,9 @@ fn split_ids(ids: &[TokenId], opening: Opening, stops: &[&str]) -> (String, Stri
         match delta {
             Delta::Thinking(text) => thinking += &text,
             Delta::Content(text) => content += &text,
-            Delta::Call(call) => calls.push(call),
+            Delta::Call(name) => calls.push(Call { name, arguments: String::new() }),
+            Delta::Arguments(text) => calls.last_mut().unwrap().arguments += &text,
+            Delta::CallEnd { .. } => {}
         }
     }
     (thinking, content, calls)
@@ -95,6 +97,9 @@ fn parallel_calls_come_in_order_and_what_is_no_call_is_content() {
     assert_eq!(split(cut, Opening::Closed).1, cut);
     let open = call("f").replace("\n</tool_call>", "");
     assert_eq!(split(&open, Opening::Closed).2.len(), 1);
+    let cut = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1,";
+    let (_, content, calls) = split(cut, Opening::Closed);
+    assert_eq!((content.as_str(), calls[0].arguments.as_str()), ("", "{\"x\": [1,"));
 }
 
 #[test]
@@ -131,4 +136,30 @@ fn the_prompts_tail_says_where_an_answer_begins() {
     assert_eq!(opening(&format!("{turn}<think>\n\n</think>\n\n")), Opening::Closed, "thinking turned off");
     assert_eq!(opening(&format!("{turn}<think>\n")), Opening::Begun, "Thinking-2507");
     assert_eq!(opening(&format!("<think>\nold\n</think>\n\na{turn}")), Opening::Undecided);
+}
+
+#[test]
+fn arguments_come_out_while_they_are_written() {
+    let tokenizer = tokenizer();
+    let marks = Marks::of(&tokenizer);
+    let terms = SplitTerms { marks, opening: Opening::Closed, calls: true, stops: Arc::default() };
+    let mut split = Split::new(terms, &tokenizer);
+    let mut deltas = Vec::new();
+    let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"dog\": \"big\", \"n\": 12}}\n</tool_call>";
+    let mut told = Vec::new();
+    for id in tokenizer.encode_with_control(text) {
+        split.push(id, &mut deltas).unwrap();
+        told.append(&mut deltas);
+    }
+    assert_eq!(told.first(), Some(&Delta::Call("f".to_owned())));
+    assert_eq!(told.last(), Some(&Delta::CallEnd { complete: true }));
+    let pieces: Vec<&str> = told
+        .iter()
+        .filter_map(|delta| match delta {
+            Delta::Arguments(text) => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(pieces.len() > 4, "{pieces:?}");
+    assert_eq!(pieces.concat(), "{\"dog\": \"big\", \"n\": 12}");
 }
