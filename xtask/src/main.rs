@@ -12,6 +12,7 @@ mod json;
 mod neon;
 mod peer;
 mod pool;
+mod siege;
 mod smoke;
 mod soak;
 mod steps;
@@ -55,6 +56,12 @@ const CI: &[Step] = &[
         name: "soak",
         shows: "an engine under load answers as alone and does not grow",
         run: soak::step,
+        may_skip: &["memory"],
+    },
+    Step {
+        name: "siege",
+        shows: "a server with 64 clients, good and bad, answers as alone, does not grow, and refuses cheaply",
+        run: siege::step,
         may_skip: &["memory"],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
