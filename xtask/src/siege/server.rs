@@ -22,8 +22,10 @@ pub(super) const MAX_BODY_MIB: u64 = 32;
 /// For what was left behind to be free again.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Positions of a sequence. The pool holds eight of them, so that 64 clients want more than there is.
+/// Positions of a sequence, and MiB of keys and values, which hold three such sequences: 64 clients want far more than
+/// there is.
 const CONTEXT: &str = "512";
+const KV_MIB: &str = "4";
 
 pub(super) struct Server {
     child: Child,
@@ -35,7 +37,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn start(program: &Path, root: &Path) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(["serve", "--model", "kipp-tiny", "--port", "0", "--ctx", CONTEXT]);
+        command.args(["serve", "--model", "kipp-tiny", "--port", "0", "--ctx", CONTEXT, "--kv-mib", KV_MIB]);
         command.args([
             format!("--header-seconds={HEADER_SECONDS}"),
             format!("--body-seconds={BODY_SECONDS}"),

@@ -127,7 +127,11 @@ fn artifact(args: &ServeBenchArgs, is_url: bool) -> Result<Option<Artifact>> {
     }
     let Some(model) = named else { return Ok(None) };
     let artifact = open::artifact(model)?;
-    load::spec(&artifact, &args.context.attention)?;
+    let spec = load::spec(&artifact, &args.context.attention)?;
+    if !is_url {
+        // What the server would refuse is refused before one is started.
+        load::context_limit(&artifact, &spec, &args.context)?;
+    }
     load::check_flags(&artifact, &args.backend)?;
     Ok(Some(artifact))
 }
