@@ -18,6 +18,11 @@ pub(super) struct Ask {
 pub(super) trait Target: Sync {
     /// A client of it, for one thread.
     fn client(&self) -> Box<dyn Client + '_>;
+
+    /// Whether it runs in this process, whose processor time is then its own.
+    fn is_here(&self) -> bool {
+        false
+    }
 }
 
 /// Asks one request after the other.
@@ -110,9 +115,12 @@ impl Observation {
         self.ended.saturating_duration_since(self.due)
     }
 
-    /// Tokens of all choices: what the server counted; of one that counts nothing, pieces of text.
+    /// Tokens of all choices: what the server counted; pieces of text where it counted nothing, or, as some do, only one of
+    /// the choices. A piece is a token at least, but for one at the end of each choice, which may be what was held back.
     pub(super) fn tokens(&self) -> usize {
-        self.answer.counts.map_or(self.answer.pieces.len(), |counts| counts.completion_tokens)
+        let pieces = self.answer.pieces.len();
+        let counted = self.answer.counts.map(|counts| counts.completion_tokens);
+        counted.filter(|tokens| pieces <= tokens + self.choices as usize).unwrap_or(pieces)
     }
 
     /// Mean time of a token after the first of its choice. `None` where there is but one.
@@ -147,14 +155,21 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let piece = |choice, ms| Piece { choice, at: at(ms) };
-        let pieces = vec![piece(0, 30), piece(1, 40), piece(0, 50), piece(1, 70), piece(0, 90), piece(7, 91)];
-        let counts = Counts { prompt_tokens: 3, cached_tokens: 0, completion_tokens: 8 };
-        let answer = Answer { pieces, counts: Some(counts), fault: None };
-        let seen = Observation { due: at(10), sent: at(12), ended: at(95), choices: 2, answer };
+        let pieces = [piece(0, 30), piece(1, 40), piece(0, 50), piece(1, 70), piece(0, 90), piece(7, 91)];
+        let with = |completion_tokens: Option<usize>| {
+            let counts =
+                completion_tokens.map(|tokens| Counts { completion_tokens: tokens, ..Counts::default() });
+            let answer = Answer { pieces: pieces.to_vec(), counts, fault: None };
+            Observation { due: at(10), sent: at(12), ended: at(95), choices: 2, answer }
+        };
+        let seen = with(Some(8));
         let ms = Duration::from_millis;
         assert_eq!((seen.ttft(), seen.end_to_end(), seen.tokens()), (Some(ms(20)), ms(85), 8));
         assert_eq!(seen.gaps(), [ms(20), ms(30), ms(40)]);
         // Four tokens a choice: three after the first, in 61 ms.
         assert_eq!(seen.tpot(), Some(ms(61) / 3));
+        // Six pieces: nothing was counted, one was held back, one choice of both was counted.
+        let tokens = [None, Some(5), Some(3)].map(|counted| with(counted).tokens());
+        assert_eq!(tokens, [6, 5, 6]);
     }
 }

@@ -125,6 +125,10 @@ impl Target for BareEngine {
     fn client(&self) -> Box<dyn Client + '_> {
         Box::new(BareClient(self))
     }
+
+    fn is_here(&self) -> bool {
+        true
+    }
 }
 
 struct BareClient<'a>(&'a BareEngine);

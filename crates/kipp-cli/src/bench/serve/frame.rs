@@ -1,7 +1,9 @@
 //! The frame of a measurement: servers in turn between probes of the machine, the table, the records.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, bail};
-use kipp::artifact::Artifact;
+use kipp::artifact::{Artifact, sha256_file};
 use kipp_kernels::{Activations, KernelClass, select};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -304,12 +306,19 @@ fn record(
     }))
 }
 
+/// How another server was started, and with which program.
+fn peer(command: &str) -> Value {
+    let program = command.split_whitespace().next().map(Path::new);
+    let sha256 = program.filter(|path| path.is_file()).and_then(|path| sha256_file(path).ok());
+    json!({"command": command, "program_sha256": sha256})
+}
+
 /// What a record says beside the results.
 fn settings(args: &ServeBenchArgs) -> Value {
     json!({
         "target": args.target,
         "against": args.against,
-        "peer_command": args.peer_command,
+        "peers": args.peer_command.iter().map(|command| peer(command)).collect::<Vec<_>>(),
         "endpoint": if args.chat { "/v1/chat/completions" } else { "/v1/completions" },
         "prompt_words": args.prompt_words,
         "common_prefix": args.common_prefix,
