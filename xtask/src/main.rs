@@ -13,6 +13,7 @@ mod neon;
 mod peer;
 mod pool;
 mod schemathesis;
+mod siege;
 mod smoke;
 mod soak;
 mod steps;
@@ -63,6 +64,12 @@ const CI: &[Step] = &[
         shows: "the server answers as its document says",
         run: schemathesis::step,
         may_skip: &[],
+    },
+    Step {
+        name: "siege",
+        shows: "a server with 64 clients, good and bad, answers as alone, does not grow, and refuses cheaply",
+        run: siege::step,
+        may_skip: &["memory"],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
 ];

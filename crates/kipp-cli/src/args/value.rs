@@ -7,7 +7,7 @@ use kipp_kernels::Activations;
 use kipp_kernels::kernels::KernelClass;
 
 /// A whole number of `T` from `low` to `high`.
-fn whole<T>(text: &str, low: T, high: T) -> Result<T, String>
+pub(crate) fn whole<T>(text: &str, low: T, high: T) -> Result<T, String>
 where
     T: std::str::FromStr + PartialOrd + std::fmt::Display,
 {
@@ -18,7 +18,7 @@ where
 }
 
 /// A number that `holds`; the condition must be written so that NaN fails.
-fn number(text: &str, holds: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
+pub(crate) fn number(text: &str, holds: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if holds(value) => Ok(value),
         _ => Err(format!("must be a number, {range}")),

@@ -3,6 +3,7 @@
 //! `cases` names what is measured, `sequences` evaluates it, `single` is one run in a process of its own, `schedule` starts
 //! those processes in turn, `limits` probes the machine between them, `format` prints, and `record` keeps what counts.
 //! `kernels` measures parts of the forward pass alone, `engine` what only an engine does: prefixes, drafts, many requests.
+//! `serve` measures a server as its clients see it.
 
 mod cases;
 mod engine;
@@ -14,6 +15,7 @@ mod record;
 mod run;
 mod schedule;
 mod sequences;
+mod serve;
 mod single;
 mod statistics;
 mod work;
@@ -42,12 +44,26 @@ pub(crate) enum BenchCommand {
     Steps(Box<engine::StepsArgs>),
     /// Measure requests that are answered together, beside one alone
     Parallel(Box<engine::ParallelArgs>),
+    /// Measure what clients see of a server: times to and between tokens, tokens a second, goodput
+    #[command(
+        after_help = "Cases: closedN has N clients with one request at a time each, choicesN one client that asks for N \
+        choices, openR\nrequests that arrive at random, R a second. Answers are streamed. Servers, if several, are measured \
+        in turn, A B B A;\ntheir ratios are those of runs side by side. TTFT: to the first token. TPOT: each token after it. \
+        ITL: between pieces of\ntext. less client: without the processor time that this program took itself."
+    )]
+    Serve(Box<serve::ServeBenchArgs>),
     /// One run of one of those above; prints its JSON
     #[command(hide = true, subcommand)]
     Once(engine::OnceCommand),
     /// One run of one case, for `kipp bench run`; prints its JSON
     #[command(hide = true)]
     Single(Box<single::SingleArgs>),
+    /// The server of `kipp bench serve`, which ends with whoever started it
+    #[command(hide = true)]
+    Serving(Box<serve::ServingArgs>),
+    /// One run of `kipp bench serve` on the engine alone; prints its JSON
+    #[command(hide = true)]
+    Bare(Box<serve::BareArgs>),
 }
 
 /// Does what was asked for.
@@ -59,7 +75,10 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Spec(args) => engine::run(&*args),
         BenchCommand::Steps(args) => engine::run(&*args),
         BenchCommand::Parallel(args) => engine::run(&*args),
+        BenchCommand::Serve(args) => serve::run(&args),
         BenchCommand::Once(command) => engine::once(command),
         BenchCommand::Single(args) => single::run(&args),
+        BenchCommand::Serving(args) => serve::serving(&args),
+        BenchCommand::Bare(args) => serve::bare(&args),
     }
 }

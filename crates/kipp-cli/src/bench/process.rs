@@ -22,6 +22,11 @@ pub(crate) fn once<R: DeserializeOwned>(what: &str) -> anyhow::Result<R> {
     again(what, once_arguments(std::env::args_os()))
 }
 
+/// Runs the hidden command of this name once, with the flags of the command that this process is.
+pub(crate) fn under<R: DeserializeOwned>(what: &str, name: &[&str]) -> anyhow::Result<R> {
+    again(what, renamed_arguments(name, std::env::args_os()))
+}
+
 fn again<R: DeserializeOwned>(what: &str, arguments: Vec<OsString>) -> anyhow::Result<R> {
     let program = std::env::current_exe().context("where is this program?")?;
     let mut run = Command::new(&program)
@@ -73,6 +78,12 @@ pub(crate) fn end_with_stdin() -> std::io::Result<()> {
     Ok(())
 }
 
+/// `kipp bench NAME ...` under another name.
+fn renamed_arguments(name: &[&str], own: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let name = name.iter().map(OsString::from);
+    std::iter::once("bench".into()).chain(name).chain(own.skip(3)).collect()
+}
+
 /// `kipp bench NAME ...` as the command of one run.
 fn once_arguments(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
     ["bench".into(), "once".into()].into_iter().chain(own.skip(2)).collect()
@@ -97,5 +108,8 @@ mod tests {
         let own = ["kipp", "bench", "prefix", "a.gguf", "-p", "9"].map(OsString::from);
         let expected = ["bench", "once", "prefix", "a.gguf", "-p", "9"];
         assert_eq!(once_arguments(own.into_iter()), expected.map(OsString::from));
+        let own = ["kipp", "bench", "serve", "a.gguf", "-n", "9"].map(OsString::from);
+        let expected = ["bench", "bare", "--run=1", "a.gguf", "-n", "9"];
+        assert_eq!(renamed_arguments(&["bare", "--run=1"], own.into_iter()), expected.map(OsString::from));
     }
 }

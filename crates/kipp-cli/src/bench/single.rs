@@ -164,7 +164,11 @@ fn ms(since: Instant) -> f64 {
 
 /// `VmHWM` of this process; only Linux tells.
 pub(super) fn peak_resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    peak_resident_of(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// The same of any process's status.
+pub(super) fn peak_resident_of(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

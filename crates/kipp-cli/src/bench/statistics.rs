@@ -39,6 +39,14 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The value that `part` of them are at most, one that was measured (the nearest rank); NaN for none.
+pub(crate) fn percentile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +60,13 @@ mod tests {
         let one = Summary::of(&[7.0]).unwrap();
         assert_eq!(one, Summary { median: 7.0, mad: 0.0, min: 7.0, max: 7.0 });
         assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!((percentile(&values, 0.99), percentile(&values, 0.5)), (198.0, 100.0));
+        assert_eq!((percentile(&[3.0], 0.99), percentile(&[3.0], 0.0)), (3.0, 3.0));
+        assert!(percentile(&[], 0.99).is_nan());
     }
 }

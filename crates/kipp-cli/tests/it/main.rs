@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the whole crate is tests")]
 
 mod bench;
+mod bench_serve;
 mod chat;
 mod chatting;
 mod convert;

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use crate::{refusal, root};
 
 /// A server that is killed when its test ends.
-struct Serving {
+pub(crate) struct Serving {
     process: Child,
     address: String,
 }
 
 impl Serving {
-    fn start(args: &[&str]) -> Serving {
+    pub(crate) fn start(args: &[&str]) -> Serving {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("kipp"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("KIPP_") {
@@ -30,6 +30,11 @@ impl Serving {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("http://").unwrap().to_owned();
         Serving { process, address }
+    }
+
+    /// `127.0.0.1:PORT`
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// Status and body of a request.

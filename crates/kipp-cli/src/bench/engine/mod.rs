@@ -31,7 +31,7 @@ pub(crate) use prefix::PrefixArgs;
 pub(crate) use spec::SpecBenchArgs;
 pub(crate) use steps::StepsArgs;
 
-use result::{CaseRun, Column};
+pub(super) use result::{CaseResult, CaseRun, Column, EngineRun};
 
 /// The hidden `kipp bench once ...`.
 #[derive(Debug, Subcommand)]

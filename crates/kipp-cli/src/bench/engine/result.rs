@@ -43,9 +43,9 @@ impl CaseRun {
 
 /// What one process measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct EngineRun {
+pub(crate) struct EngineRun<P = Process> {
     pub(crate) cases: Vec<CaseRun>,
-    pub(crate) process: Process,
+    pub(crate) process: P,
 }
 
 /// The process of a run.
@@ -59,15 +59,15 @@ pub(crate) struct Process {
 
 /// One case in one run, with what is known of the run.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct RawRun {
+pub(crate) struct RawRun<P = Process> {
     pub(crate) figures: BTreeMap<String, f64>,
     #[serde(flatten)]
-    pub(crate) process: Process,
+    pub(crate) process: P,
 }
 
 /// One case with all its runs.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct CaseResult {
+pub(crate) struct CaseResult<P = Process> {
     pub(crate) name: String,
     /// Over the runs that count; foreign ones do not.
     pub(crate) figures: BTreeMap<String, Summary>,
@@ -76,35 +76,36 @@ pub(crate) struct CaseResult {
     /// MAD of the figure that is judged, as a part of its median.
     pub(crate) dispersion: f64,
     pub(crate) foreign_runs: usize,
-    pub(crate) runs: Vec<MeasuredRun<RawRun>>,
+    pub(crate) runs: Vec<MeasuredRun<RawRun<P>>>,
 }
 
-impl CaseResult {
+impl<P: Clone> CaseResult<P> {
     /// All cases of `runs`, which had the same ones.
     pub(crate) fn of(
-        runs: &[MeasuredRun<EngineRun>],
+        runs: &[MeasuredRun<EngineRun<P>>],
         judged: Judged,
         bound: Bound,
         work: &Work,
-    ) -> Result<Vec<CaseResult>> {
+    ) -> Result<Vec<CaseResult<P>>> {
         let first = runs.first().context("no runs")?;
         (0..first.run.cases.len()).map(|case| CaseResult::new(case, runs, judged, bound, work)).collect()
     }
 
-    fn new(
+    /// The case of this number.
+    pub(crate) fn new(
         case: usize,
-        runs: &[MeasuredRun<EngineRun>],
+        runs: &[MeasuredRun<EngineRun<P>>],
         judged: Judged,
         bound: Bound,
         work: &Work,
-    ) -> Result<CaseResult> {
+    ) -> Result<CaseResult<P>> {
         let raw = runs.iter().filter_map(|run| {
             let case = run.run.cases.get(case)?;
             Some((case.name.clone(), raw(run, case.figures.clone())))
         });
-        let (names, runs): (Vec<String>, Vec<MeasuredRun<RawRun>>) = raw.unzip();
+        let (names, runs): (Vec<String>, Vec<MeasuredRun<RawRun<P>>>) = raw.unzip();
         let name = names.into_iter().next().context("a run without its cases")?;
-        let native: Vec<&MeasuredRun<RawRun>> = runs.iter().filter(|run| !run.foreign).collect();
+        let native: Vec<&MeasuredRun<RawRun<P>>> = runs.iter().filter(|run| !run.foreign).collect();
         let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for (figure, value) in native.iter().flat_map(|run| &run.run.figures) {
             values.entry(figure.clone()).or_default().push(*value);
@@ -135,12 +136,12 @@ impl CaseResult {
     }
 }
 
-fn raw(run: &MeasuredRun<EngineRun>, figures: BTreeMap<String, f64>) -> MeasuredRun<RawRun> {
+fn raw<P: Clone>(run: &MeasuredRun<EngineRun<P>>, figures: BTreeMap<String, f64>) -> MeasuredRun<RawRun<P>> {
     let MeasuredRun { foreign, run, before, after, stolen_ms } = run.clone();
     MeasuredRun { foreign, run: RawRun { figures, process: run.process }, before, after, stolen_ms }
 }
 
-fn figure_of(run: &MeasuredRun<RawRun>, figure: &str) -> f64 {
+fn figure_of<P>(run: &MeasuredRun<RawRun<P>>, figure: &str) -> f64 {
     run.run.figures.get(figure).copied().unwrap_or(f64::NAN)
 }
 

@@ -11,7 +11,7 @@ use kipp::kv::BLOCK_TOKENS;
 use kipp::model::{Forward, ModelOptions};
 use serde_json::{Value, json};
 
-use super::super::statistics::median;
+use super::super::statistics::{median, percentile};
 use super::super::work::Bound;
 use super::requests::{Pending, Requests};
 use super::result::{CaseRun, Column};
@@ -180,25 +180,4 @@ fn beside(plan: &StepsPlan, vocab_size: usize, requests: &mut Requests) -> Resul
         ("itl_p99_ms", percentile(&during, 0.99)),
         ("alone_itl_ms", median(&before).unwrap_or(f64::NAN)),
     ])
-}
-
-/// The value that `part` of them are at most; NaN for none.
-fn percentile(values: &[f64], part: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (part * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_were_measured() {
-        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
-        assert_eq!((percentile(&values, 0.99), percentile(&values, 0.5)), (198.0, 100.0));
-        assert_eq!((percentile(&[3.0], 0.99), percentile(&[3.0], 0.0)), (3.0, 3.0));
-        assert!(percentile(&[], 0.99).is_nan());
-    }
 }
