@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for a terminal
 
 mod cargo_steps;
+mod clients;
 mod exec;
 mod fuzz;
 mod gates;
@@ -12,6 +13,8 @@ mod json;
 mod neon;
 mod peer;
 mod pool;
+mod replicas;
+mod served;
 mod smoke;
 mod soak;
 mod steps;
@@ -56,6 +59,18 @@ const CI: &[Step] = &[
         shows: "an engine under load answers as alone and does not grow",
         run: soak::step,
         may_skip: &["memory"],
+    },
+    Step {
+        name: "clients",
+        shows: "clients that others wrote work unmodified",
+        run: clients::step,
+        may_skip: &[],
+    },
+    Step {
+        name: "replicas",
+        shows: "replicas behind a gateway share the work and lose none of it",
+        run: replicas::step,
+        may_skip: &[],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
 ];
