@@ -11,7 +11,8 @@ import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 
-import lm_eval
+import lm_eval.evaluator
+import lm_eval.tasks
 import requests
 
 import checks
@@ -44,17 +45,23 @@ def scores(ids):
     return [-nll for nll in report["per_token"]]
 
 
+def parts(text):
+    """A text, its first word, and the rest as it is and backwards, which is less likely."""
+    at = text.index(" ")
+    return {"text": text, "first": text[:at], "rest": text[at:], "wrong": text[:at:-1]}
+
+
 def evaluate(task, **model):
     """Samples of a task over our texts; tasks are ordinary YAML in a folder."""
     with tempfile.TemporaryDirectory() as folder:
         data = os.path.join(folder, "texts.jsonl")
         with open(data, "w") as file:
-            file.writelines(json.dumps({"first": text[:4], "rest": text[4:], "text": text}) + "\n" for text in TEXTS)
+            file.writelines(json.dumps(parts(text)) + "\n" for text in TEXTS)
         shared = f"dataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}\ntest_split: test\n"
         with open(os.path.join(folder, "task.yaml"), "w") as file:
             file.write(f"task: texts\n{shared}{task}")
         tasks = lm_eval.tasks.TaskManager(include_path=folder, include_defaults=False)
-        results = lm_eval.simple_evaluate(
+        results = lm_eval.evaluator.simple_evaluate(
             model="local-completions", model_args=MODEL | model, tasks=["texts"], task_manager=tasks, log_samples=True
         )
     return results["samples"]["texts"]
@@ -70,7 +77,7 @@ metric_list: [{metric: acc}]
 """
     for sample, text in zip(evaluate(task), TEXTS, strict=True):
         ids = post("/tokenize", prompt=text)["tokens"]
-        given = len(post("/tokenize", prompt=text[:4])["tokens"])
+        given = len(post("/tokenize", prompt=parts(text)["first"])["tokens"])
         expected = sum(scores(ids)[given - 1 :])
         found = float(sample["resps"][0][0][0])
         print(f"   lm-eval {found:.6f}, kipp perplexity {expected:.6f}")
@@ -96,7 +103,7 @@ def several_choices_at_a_time():
     task = """
 output_type: multiple_choice
 doc_to_text: "{{first}}"
-doc_to_choice: ["{{rest}}", " xyzzy"]
+doc_to_choice: ["{{rest}}", "{{wrong}}"]
 doc_to_target: 0
 target_delimiter: ""
 metric_list: [{metric: acc}]

@@ -218,7 +218,11 @@ fn thinking(fields: &Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), Ap
             Some("disabled") => false,
             other => {
                 let found = other.map_or(Value::Null, Value::from);
-                return Err(ApiError::found("thinking.type", "enabled, adaptive, between_tools or disabled", &found));
+                return Err(ApiError::found(
+                    "thinking.type",
+                    "enabled, adaptive, between_tools or disabled",
+                    &found,
+                ));
             }
         };
         if let Some(budget) = thinking.count("budget_tokens")? {
