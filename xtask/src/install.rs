@@ -99,10 +99,106 @@ impl Python {
         Ok(command)
     }
 
+    /// Installs what a file of pinned versions lists, dependencies included, into a folder under `target/`.
+    pub(crate) fn pinned(context: &Context, folder: &str, requirements: &Path) -> Result<Self> {
+        debian(context, "python3", &["python3", "python3-pip"])?;
+        let folder = context.target(folder);
+        let pins = [requirements];
+        if !is_installed(&folder, &pins)? {
+            println!("   installing from PyPI: {}", requirements.display());
+            let args = ["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--target"];
+            let mut pip = exec::command("python3", &args, &context.root);
+            pip.arg(&folder).arg("--requirement").arg(requirements);
+            exec::succeed(pip)?;
+            set_installed(&folder, &pins)?;
+        }
+        Ok(Self { folder })
+    }
+
+    /// A script that may import these packages.
+    pub(crate) fn script(&self, script: &Path, args: &[&str]) -> Result<Command> {
+        let dir = script.parent().with_context(|| format!("{} lies nowhere", script.display()))?;
+        let mut command = exec::command("python3", &[], dir);
+        command.arg(script).args(args).env("PYTHONPATH", &self.folder).env("PYTHONDONTWRITEBYTECODE", "1");
+        Ok(command)
+    }
+
     /// The folder of these packages' programs.
     pub(crate) fn bin(&self) -> PathBuf {
         self.folder.join("bin")
     }
+}
+
+/// Packages from npm in a folder of our own under `target/`, and the scripts that import them: Node looks for packages
+/// beside a script.
+pub(crate) struct Node {
+    folder: PathBuf,
+}
+
+impl Node {
+    /// Installs what the `package-lock.json` of `scripts` pins and copies its scripts.
+    pub(crate) fn pinned(context: &Context, folder: &str, scripts: &Path) -> Result<Self> {
+        debian(context, "node", &["nodejs"])?;
+        let target = context.target(folder);
+        let pins = [scripts.join("package.json"), scripts.join("package-lock.json")];
+        if !is_installed(&target, &pins)? {
+            debian(context, "npm", &["npm"])?;
+            println!("   installing from npm: {}", pins[1].display());
+            for file in &pins {
+                copy(file, &target)?;
+            }
+            exec::succeed(exec::command("npm", &["ci", "--no-audit", "--no-fund"], &target))?;
+            set_installed(&target, &pins)?;
+        }
+        let entries =
+            std::fs::read_dir(scripts).with_context(|| format!("cannot list {}", scripts.display()))?;
+        for script in entries.flatten().map(|entry| entry.path()) {
+            if script.extension().is_some_and(|extension| extension == "mjs") {
+                copy(&script, &target)?;
+            }
+        }
+        Ok(Self { folder: target })
+    }
+
+    /// A script that may import these packages.
+    pub(crate) fn script(&self, name: &str, args: &[&str]) -> Command {
+        exec::command("node", &[&[name], args].concat(), &self.folder)
+    }
+}
+
+fn copy(file: &Path, folder: &Path) -> Result<()> {
+    let name = file.file_name().with_context(|| format!("{} is no file", file.display()))?;
+    std::fs::copy(file, folder.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
+    Ok(())
+}
+
+/// The file that says what a folder was installed from.
+const INSTALLED: &str = "installed-from";
+
+/// Whether a folder holds what these files of pins ask for. One that does not is emptied.
+fn is_installed(target: &Path, pins: &[impl AsRef<Path>]) -> Result<bool> {
+    if std::fs::read(target.join(INSTALLED)).is_ok_and(|found| read_all(pins).is_ok_and(|pins| pins == found))
+    {
+        return Ok(true);
+    }
+    if target.exists() {
+        std::fs::remove_dir_all(target).with_context(|| format!("cannot empty {}", target.display()))?;
+    }
+    folder(target)?;
+    Ok(false)
+}
+
+fn set_installed(target: &Path, pins: &[impl AsRef<Path>]) -> Result<()> {
+    let path = target.join(INSTALLED);
+    std::fs::write(&path, read_all(pins)?).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn read_all(files: &[impl AsRef<Path>]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for file in files.iter().map(AsRef::as_ref) {
+        bytes.extend(std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
+    }
+    Ok(bytes)
 }
 
 /// Whether pip has unpacked a package here: it leaves a folder `name-version.dist-info`.

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for a terminal
 
 mod cargo_steps;
+mod clients;
 mod exec;
 mod fuzz;
 mod gates;
@@ -12,7 +13,9 @@ mod json;
 mod neon;
 mod peer;
 mod pool;
+mod replicas;
 mod schemathesis;
+mod served;
 mod siege;
 mod smoke;
 mod soak;
@@ -70,6 +73,18 @@ const CI: &[Step] = &[
         shows: "a server with 64 clients, good and bad, answers as alone, does not grow, and refuses cheaply",
         run: siege::step,
         may_skip: &["memory"],
+    },
+    Step {
+        name: "clients",
+        shows: "clients that others wrote work unmodified",
+        run: clients::step,
+        may_skip: &[],
+    },
+    Step {
+        name: "replicas",
+        shows: "replicas behind a gateway share the work and lose none of it",
+        run: replicas::step,
+        may_skip: &[],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
 ];

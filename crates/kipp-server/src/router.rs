@@ -38,6 +38,7 @@ pub(crate) fn of_app(app: &Arc<App>) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/tokenizer_info", get(tokens::tokenizer_info))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::one))
         .route("/v1/loads", get(state::loads))

@@ -1,10 +1,10 @@
-//! `/tokenize` and `/detokenize`: what the model would read, and back.
+//! `/tokenize`, `/detokenize` and `/tokenizer_info`: what the model would read, and back.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use kipp::chat::Conversation;
+use kipp::chat::{ChatFormat, Conversation};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -13,6 +13,18 @@ use crate::fields::{Fields, parse_body};
 use crate::sse::json;
 use crate::terms::ids;
 use crate::{body, chat};
+
+/// The tokens and the template that clients need who take `/tokenize` for their tokenizer, as lm-eval does.
+pub(crate) async fn tokenizer_info(State(app): State<Arc<App>>) -> Response {
+    let tokenizer = &app.info.tokenizer;
+    let end = app.info.end_tokens.first().map(|id| String::from_utf8_lossy(tokenizer.token_bytes(*id)));
+    json(&json!({
+        "eos_token": end,
+        "bos_token": null,
+        "pad_token": null,
+        "chat_template": app.info.chat.as_ref().map(ChatFormat::source),
+    }))
+}
 
 /// A raw prompt, or messages through the template.
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {

@@ -9,6 +9,19 @@ use crate::fields::Fields;
 /// Fields that both interfaces have under the same name.
 const SAME: &[&str] = &["model", "stream", "temperature", "top_p", "top_k", "max_tokens"];
 
+/// Fields that Anthropic's clients send to everybody; here they mean nothing.
+const IGNORED: &[&str] = &[
+    "metadata",
+    "service_tier",
+    "container",
+    "context_management",
+    "mcp_servers",
+    "cache_control",
+    "diagnostics",
+    "inference_geo",
+    "speed",
+];
+
 /// The request that asks the same. `needs_length`: an answer must have a bound, as Anthropic's interface demands.
 pub(super) fn as_chat(
     app: &App,
@@ -35,7 +48,8 @@ pub(super) fn as_chat(
     }
     tool_choice(&fields, &mut chat)?;
     thinking(&fields, &mut chat)?;
-    fields.ignore(&["metadata", "service_tier", "container", "context_management", "mcp_servers"]);
+    output_format(&fields, &mut chat)?;
+    fields.ignore(IGNORED);
     app.check_unknown(fields.unknown())?;
     Ok(chat)
 }
@@ -172,17 +186,43 @@ fn tool_choice(fields: &Fields<'_>, chat: &mut Map<String, Value>) -> Result<(),
     Ok(())
 }
 
+/// A schema that the answer must match. How much effort it may take is the model's own matter.
+fn output_format(fields: &Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), ApiError> {
+    let Some(map) = fields.object("output_config")? else { return Ok(()) };
+    let config = Fields::at(map, "output_config.");
+    let Some(map) = config.object("format")? else { return Ok(()) };
+    let format = Fields::at(map, "output_config.format.");
+    match (format.text("type")?, format.value("schema")) {
+        (Some("json_schema"), Some(schema)) => {
+            let format = json!({"type": "json_schema", "json_schema": {"schema": schema}});
+            chat.insert("response_format".to_owned(), format);
+            Ok(())
+        }
+        (Some("json_schema"), None) => {
+            Err(ApiError::field(format.path("schema"), "must be a schema, found none"))
+        }
+        (kind, _) => {
+            let found = kind.map_or(Value::Null, Value::from);
+            Err(ApiError::found(format.path("type"), "json_schema", &found))
+        }
+    }
+}
+
 /// Thinking is off unless it is asked for, as in Anthropic's interface.
 fn thinking(fields: &Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), ApiError> {
     let mut enabled = false;
     if let Some(map) = fields.object("thinking")? {
         let thinking = Fields::at(map, "thinking.");
         enabled = match thinking.text("type")? {
-            Some("enabled" | "adaptive") => true,
+            Some("enabled" | "adaptive" | "between_tools") => true,
             Some("disabled") => false,
             other => {
                 let found = other.map_or(Value::Null, Value::from);
-                return Err(ApiError::found("thinking.type", "enabled, adaptive or disabled", &found));
+                return Err(ApiError::found(
+                    "thinking.type",
+                    "enabled, adaptive, between_tools or disabled",
+                    &found,
+                ));
             }
         };
         if let Some(budget) = thinking.count("budget_tokens")? {

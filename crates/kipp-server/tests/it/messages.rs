@@ -118,3 +118,23 @@ fn stops_lengths_and_errors_in_anthropics_words() {
     let answer = locked.post(PATH, &body());
     assert_eq!((answer.status, &answer.json()["error"]["type"]), (401, &json!("authentication_error")));
 }
+
+#[test]
+fn an_answer_matches_the_schema_that_is_asked_for() {
+    let server = served();
+    let asks = |format: Value| {
+        let mut body = body();
+        body["output_config"] = json!({"effort": "low", "format": format});
+        body
+    };
+    let schema = json!({"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"],
+        "additionalProperties": false});
+    let whole = server.ok(PATH, &asks(json!({"type": "json_schema", "schema": schema})));
+    let answer: Value = serde_json::from_str(whole["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert!(["x", "y"].contains(&answer["a"].as_str().unwrap()), "{whole}");
+    for format in [json!({"type": "json_schema"}), json!({"type": "xml"}), json!({})] {
+        assert_eq!(server.post(PATH, &asks(format)).status, 400);
+    }
+    // Nothing is asked for.
+    assert_eq!(server.post(PATH, &asks(json!(null))).status, 200);
+}

@@ -76,6 +76,14 @@ fn tokens_of_prompts_and_of_messages() {
 }
 
 #[test]
+fn a_client_without_a_tokenizer_is_told_of_ours() {
+    let server = served();
+    let info = server.get("/tokenizer_info").json();
+    assert_eq!((&info["eos_token"], &info["bos_token"]), (&json!("<|im_end|>"), &json!(null)));
+    assert!(info["chat_template"].as_str().is_some_and(|template| template.contains("<|im_start|>")));
+}
+
+#[test]
 fn metrics_count_what_happened() {
     let server = served();
     let body = json!({"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0});

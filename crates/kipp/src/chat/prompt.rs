@@ -46,6 +46,11 @@ impl ChatFormat {
         Ok(Some(ChatFormat { template, tokenizer: tokenizer.clone() }))
     }
 
+    /// The template as the model's files have it.
+    pub fn source(&self) -> &str {
+        self.template.source()
+    }
+
     /// Renders and encodes a conversation.
     ///
     /// # Errors
