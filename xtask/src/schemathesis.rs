@@ -2,8 +2,6 @@
 //! every answer against what the document says of it. No server error, no status that the document lacks, no body of
 //! another shape. And Prometheus' own reader takes `/metrics`.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::cargo_steps::without_warnings;
 use crate::exec;
 use crate::install::Python;
+use crate::served::Served;
 use crate::steps::{Context, Report};
 
 /// The packages from PyPI. Pinned: a newer schemathesis finds new things in its own time.
@@ -51,47 +50,13 @@ missing = {'kipp_requests', 'kipp_kv_blocks', 'kipp_step_seconds', 'vllm:num_req
 assert not missing, missing
 print(len(names))";
 
-/// `kipp serve`, ended when it is dropped.
-struct Served {
-    child: Child,
-    address: String,
-}
-
-impl Served {
-    fn start(context: &Context) -> Result<Self> {
-        let model = "models/kipp-tiny";
-        // Long answers would only cost time, and what is asked for may be as long as the context.
-        let args =
-            ["serve", "-m", model, "--port", "0", "--ctx", "128", "--any-model", "--metrics-compat", "vllm"];
-        let mut command = exec::command(context.kipp(), &args, &context.root);
-        command.stderr(Stdio::null());
-        let mut child = command.spawn().with_context(|| format!("cannot start {}", exec::shown(&command)))?;
-        let line = child.stdout.take().map(|out| BufReader::new(out).lines().next());
-        match line.flatten().transpose()? {
-            Some(address) if address.starts_with("http://") => Ok(Self { child, address }),
-            other => {
-                let _ = child.kill();
-                bail!("`{}` told no address but {other:?}", exec::shown(&command))
-            }
-        }
-    }
-
-    fn is_running(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_none())
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+/// Long answers would only cost time, and what is asked for may be as long as the context.
+const FLAGS: &[&str] = &["--ctx", "128", "--any-model", "--metrics-compat", "vllm"];
 
 pub(crate) fn step(context: &Context) -> Result<Report> {
     without_warnings(context, &["build", "--release", "-p", "kipp-cli"])?;
     let python = Python::with(context, PACKAGES)?;
-    let mut served = Served::start(context)?;
+    let mut served = Served::start(context, FLAGS)?;
     let mut report = Report::default();
     let mut results: Vec<Result<String>> = Vec::new();
     for path in LARGE {
@@ -100,7 +65,7 @@ pub(crate) fn step(context: &Context) -> Result<Report> {
     let others: Vec<&str> = LARGE.iter().flat_map(|path| ["--exclude-path", path]).collect();
     results.push(schemathesis(context, &python, &served, "the others", &others));
     report.say_all(results)?;
-    let mut metrics = exec::command("python3", &["-c", READ_METRICS, &served.address], &context.root);
+    let mut metrics = exec::command("python3", &["-c", READ_METRICS, served.url()], &context.root);
     metrics.env("PYTHONPATH", python.bin().join(".."));
     let families = exec::succeed(metrics)?.stdout;
     report.say(format!("/metrics: Prometheus reads {} families", families.trim()));
@@ -118,7 +83,7 @@ fn schemathesis(
     name: &str,
     filter: &[&str],
 ) -> Result<String> {
-    let document = format!("{}/openapi.json", served.address);
+    let document = format!("{}/openapi.json", served.url());
     let seconds = if context.full { SECONDS_FULL } else { SECONDS }.to_string();
     let mut args = vec!["run", &document, "--checks", CHECKS, "--max-time", &seconds, "--seed", SEED];
     args.extend(["--phases", "coverage,fuzzing", "--continue-on-failure", "--no-color"]);

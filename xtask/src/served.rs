@@ -33,6 +33,11 @@ impl Served {
         }
     }
 
+    /// Whether it has not ended by itself.
+    pub(crate) fn is_running(&mut self) -> Result<bool> {
+        Ok(self.process.try_wait()?.is_none())
+    }
+
     /// Where it listens, such as `http://127.0.0.1:41234`.
     pub(crate) fn url(&self) -> &str {
         &self.url
