@@ -397,7 +397,10 @@ mod terminal {
         let kept = saved["messages"][1]["content"].as_str().unwrap();
         assert!(!kept.is_empty() && shown.contains(kept.split('\n').next().unwrap()), "{kept:?}: {shown:?}");
         // It goes on after that.
-        terminal.send("/set max_tokens 2\rGo on.\r");
+        terminal.send("/set max_tokens 2\r");
+        terminal.wait_for("/set max_tokens 2");
+        terminal.wait_for("> ");
+        terminal.send("Go on.\r");
         terminal.wait_for("--max-tokens");
         terminal.wait_for("> ");
         assert_eq!(terminal.saved("b.json")["messages"].as_array().unwrap().len(), 4);
