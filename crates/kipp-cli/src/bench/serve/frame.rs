@@ -75,7 +75,9 @@ pub(crate) fn run(args: &ServeBenchArgs) -> Result<Outcome> {
         Some(artifact) => Recorder::new("bench serve", &args.record, artifact)?,
         None => None,
     };
-    if let Some(refused) = recorder.as_ref().and_then(|recorder| recorder.refuses(Some(args.runs))) {
+    if let Some(recorder) = &recorder
+        && let Some(refused) = recorder.refuses(Some(args.runs))?
+    {
         return Ok(refused);
     }
     // The state of the machine is probed with the size of the model; of a model that nobody named, with a small one.
@@ -197,11 +199,9 @@ fn measure(args: &ServeBenchArgs, sides: &mut [Side], manner: &Manner, probes: &
                 report::note(&format!("run {}: {} {}", run + 1, side.name, table::line(case)));
             }
             side.runs.push(measured);
-            let limits: Vec<f64> =
-                side.runs.iter().map(|run| run.beside(Bound::Memory, probes.work)).collect();
             // Only when all wanted runs are there is it known which state most of them met.
             if side.runs.len() >= args.runs {
-                mark_foreign(&limits, &mut side.runs);
+                mark_foreign(&mut side.runs, |run| run.beside(Bound::Memory, probes.work));
             }
         }
     }
