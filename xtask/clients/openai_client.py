@@ -136,7 +136,7 @@ def a_required_tool_is_called():
 
 def streamed_tool_calls_concatenate_to_json():
     arguments, names = {}, {}
-    chunks = chat(tools=[WEATHER], tool_choice="required", max_tokens=400, stream=True)
+    chunks = chat(tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=400, stream=True)
     for chunk in chunks:
         for call in chunk.choices[0].delta.tool_calls or []:
             names[call.index] = names.get(call.index) or call.function.name

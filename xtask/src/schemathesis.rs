@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cargo_steps::without_warnings;
 use crate::exec;
-use crate::install::Python;
+use crate::install::{self, Python};
 use crate::served::Served;
 use crate::steps::{Context, Report};
 
@@ -91,7 +91,10 @@ fn schemathesis(
     args.extend(["--request-timeout", REQUEST_SECONDS]);
     args.extend(filter);
     let started = Instant::now();
-    let done = exec::succeed(python.program("schemathesis", &args, &context.root)?)?;
+    // It leaves files where it runs.
+    let folder = context.target("schemathesis");
+    install::folder(&folder)?;
+    let done = exec::succeed(python.program("schemathesis", &args, &folder)?)?;
     let cases = figures(&done.stdout).with_context(|| format!("{name}: no cases\n{}", done.output()))?;
     Ok(format!("{name}: {cases}, {:.0} s", started.elapsed().as_secs_f64()))
 }

@@ -3,8 +3,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt;
 
 use kipp::chat::parse_json;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -25,9 +27,42 @@ pub(crate) fn parse_body(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
         ApiError::invalid(format!("the body is not UTF-8 at byte {}", error.valid_up_to()))
     })?;
     match parse_json(text) {
-        Ok(Value::Object(map)) => Ok(map),
+        Ok(Value::Object(map)) => match serde_json::from_str(text) {
+            Ok(Keys { repeated: Some(key), .. }) => Err(ApiError::field(key, "stands there twice")),
+            _ => Ok(map),
+        },
         Ok(_) => Err(ApiError::invalid("the body must be a JSON object")),
         Err(error) => Err(ApiError::invalid(format!("the body is not valid JSON: {error}"))),
+    }
+}
+
+/// The names of a body's fields: a map keeps the last of two without a word.
+#[derive(Default)]
+struct Keys {
+    seen: BTreeSet<String>,
+    repeated: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Keys, D::Error> {
+        deserializer.deserialize_map(Keys::default())
+    }
+}
+
+impl<'de> Visitor<'de> for Keys {
+    type Value = Keys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Keys, A::Error> {
+        while let Some((key, IgnoredAny)) = map.next_entry::<String, _>()? {
+            if !self.seen.insert(key.clone()) {
+                self.repeated.get_or_insert(key);
+            }
+        }
+        Ok(self)
     }
 }
 

@@ -157,7 +157,14 @@ fn h22_exact_bytes() {
         assert_eq!(answer.status, 400);
         assert!(answer.json()["error"]["message"].is_string());
     }
-    for body in [&b""[..], b"{\"messages\": []} x", b"[]", b"{\"\\ud83d\": 1}", b"{\"stop\": \"\\ud83d\"}"] {
+    for body in [
+        &b""[..],
+        b"{\"messages\": []} x",
+        b"[]",
+        b"{\"\\ud83d\": 1}",
+        b"{\"stop\": \"\\ud83d\"}",
+        b"{\"messages\": [], \"messages\": []}",
+    ] {
         assert_eq!(post(body).status, 400);
     }
     assert_eq!(post(&around(br"\ud83d\ude00")).status, 200);
