@@ -10,6 +10,7 @@ mod gates;
 mod install;
 mod json;
 mod neon;
+mod page;
 mod peer;
 mod pool;
 mod smoke;
@@ -56,6 +57,12 @@ const CI: &[Step] = &[
         shows: "an engine under load answers as alone and does not grow",
         run: soak::step,
         may_skip: &["memory"],
+    },
+    Step {
+        name: "page",
+        shows: "the page works in a browser, for everybody",
+        run: page::step,
+        may_skip: &[],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },
 ];

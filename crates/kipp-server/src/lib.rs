@@ -19,6 +19,7 @@ mod messages;
 mod metrics;
 mod models;
 mod openapi;
+mod page;
 mod router;
 mod running;
 mod serve;
