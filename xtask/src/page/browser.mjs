@@ -8,17 +8,17 @@ import path from 'node:path';
 const PATIENCE_MS = 30_000;
 
 export async function openBrowser(tools) {
-  const require = createRequire(path.join(tools, 'package.json'));
+  const require = createRequire(path.resolve(tools, 'package.json'));
   const { chromium } = require('playwright-core');
   // Containers run as root, where Chromium's own sandbox does not start.
-  const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+  const running = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
   const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
-  return { browser, axe };
+  return { chromium: running, axe };
 }
 
 /** A fresh tab on the page. `expected` names console errors that a check provokes itself. */
-export async function openTab({ browser, axe }, origin, { expected, viewport, ...options } = {}) {
-  const context = await browser.newContext({ viewport: viewport ?? { width: 1280, height: 860 }, ...options });
+export async function openTab({ chromium, axe }, origin, { expected, viewport, ...options } = {}) {
+  const context = await chromium.newContext({ viewport: viewport ?? { width: 1280, height: 860 }, ...options });
   await context.addInitScript(axe);
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE_MS);

@@ -4,10 +4,9 @@ import assert from 'node:assert/strict';
 
 import { accessible, ask, finished, openTab, stream } from './browser.mjs';
 
-const LONG = '400';
 const TOOLS = JSON.stringify([{
   type: 'function',
-  function: { name: 'weather', description: 'Weather of a city', parameters: { type: 'object', properties: { days: { type: 'integer', minimum: 1, maximum: 7 } }, required: ['days'] } },
+  function: { name: 'weather', description: 'Weather of a city', parameters: { type: 'object', properties: { days: { type: 'integer', minimum: 1, maximum: 7 } }, required: ['days'], additionalProperties: false } },
 }]);
 const CHAT = '**/v1/chat/completions';
 const MARKDOWN = `## A plan\n\nSome **bold**, *quiet* and \`code\`, a [link](https://example.org) and <img src=x onerror=alert(1)>.\n\n1. First\n2. Second\n   - inner\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n\`\`\`rust\nfn main() {\n    println!("a line that is long enough to be wider than the narrow view of a phone, by far");\n}\n\`\`\`\n\n> said so`;
@@ -33,7 +32,6 @@ async function streams({ tools, origin, picture }) {
   assert.match(await page.locator('#spoken').textContent(), /^Answer finished\. ./);
   await ask(page, 'And then?');
   assert.equal(await page.locator('.turn').count(), 4);
-  await page.waitForFunction(() => parseInt(document.getElementById('prefix-more').textContent, 10) > 0);
   await page.waitForFunction(() => /^\d/.test(document.getElementById('first-value').textContent));
   assert.match(await page.locator('#blocks-text').textContent(), /\d+ used .*\d+ kept for reuse .*\d+ free, of \d+ blocks/);
   await picture(page, 'chat-light');
@@ -41,6 +39,8 @@ async function streams({ tools, origin, picture }) {
   await last(page).getByRole('button', { name: 'Retry this answer' }).click();
   await finished(page);
   assert.equal(await page.locator('.turn').count(), 4);
+  // The same prompt again is known.
+  await page.waitForFunction(() => parseInt(document.getElementById('prefix-more').textContent, 10) > 0);
   await page.getByRole('button', { name: 'Edit this message' }).first().click();
   assert.equal(await page.locator('.turn').count(), 0);
   assert.equal(await page.getByLabel('Message', { exact: true }).inputValue(), 'Tell me a story about a small boat.');
@@ -102,7 +102,8 @@ async function shows_calls({ tools, origin, picture }) {
   const { page, close, load } = await openTab(tools, origin, { colorScheme: 'light' });
   await load();
   await page.getByLabel('Functions, as a JSON list').fill('[{');
-  await page.getByLabel('Max tokens').fill('64');
+  await page.getByLabel('Max tokens').fill('100');
+  await page.getByLabel('Seed').fill('1');
   await ask(page, 'What is the weather?');
   assert.ok(await last(page).getByText('The tools in the settings cannot be read.').isVisible());
   await page.getByLabel('Functions, as a JSON list').fill(TOOLS);

@@ -4,6 +4,8 @@ import { spawn } from 'node:child_process';
 
 export async function serve(kipp, ...flags) {
   const child = spawn(kipp, ['serve', '--port', '0', ...flags], { stdio: ['ignore', 'ignore', 'pipe'] });
+  // However we end, no server is left behind.
+  process.on('exit', () => child.kill());
   let said = '';
   const origin = await new Promise((resolve, reject) => {
     const patience = setTimeout(() => reject(new Error(`the server does not listen:\n${said}`)), 60_000);

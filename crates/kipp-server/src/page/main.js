@@ -58,7 +58,7 @@ async function answer() {
     cancelAnimationFrame(frame);
     const follow = scrolledDown();
     turn.running = false;
-    if (turn.thinking) turn.thoughtMs ??= performance.now() - turn.begun;
+    if (turn.thinking) turn.thoughtMs ??= performance.now() - turn.thoughtFrom;
     finishTurn(turn);
     if (running === controller) setRunning(undefined);
     keepConversation();
@@ -75,8 +75,8 @@ function finishTurn(turn) {
   if (turn.role !== 'assistant') return;
   turn.view.note.textContent = noteOf(turn);
   if (turn.fault !== undefined) showFault(turn, turn.fault, () => handlers.retry(turn));
-  // A call that was cut in the middle has no result.
-  if (turn.calls.length && turn.finish === 'tool_calls') showCalls(turn, (results) => {
+  // The server streams whole calls only: those of an answer that was cut are as good as others.
+  if (turn.calls.length) showCalls(turn, (results) => {
     for (const result of results) addTurn(result, handlers);
     answer();
   });

@@ -85,8 +85,8 @@ function nodeOf({ kind, lines, language }) {
       const head = make('div', { class: 'code-head' }, make('span', {}, language || 'text'), copyButton(() => text, 'Copy code'));
       return make('div', { class: 'code' }, head, make('pre', { tabindex: '0' }, make('code', {}, text)));
     }
-    // The page's own headings end at the third level.
-    case 'heading': return make(`h${Math.min(6, 3 + text.search(/[^#]/))}`, {}, ...inline(text.replace(/^#+\s+|\s+#+\s*$/g, '')));
+    // The page's own headings end at the third level, and a level that a model leaves out must not be missing in ours.
+    case 'heading': return make('h4', { class: text.search(/[^#]/) < 3 ? 'large' : 'small' }, ...inline(text.replace(/^#+\s+|\s+#+\s*$/g, '')));
     case 'rule': return make('hr');
     case 'quote': return make('blockquote', {}, ...blocksOf(text).map(nodeOf));
     case 'list': return list(lines);

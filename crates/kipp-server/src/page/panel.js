@@ -35,7 +35,7 @@ const gauges = {
   speed: gauge('speed', 'Tokens a second'),
   running: gauge('running', 'Requests running'),
   first: gauge('first', 'Time to first token'),
-  prefix: gauge('prefix', 'Prompt tokens known'),
+  prefix: gauge('prefix', 'Prefix reuse'),
 };
 
 /** Prometheus' text as a map from name, with labels, to number. */
@@ -74,7 +74,7 @@ function showEngine(metrics, loads) {
   gauges.running(loads.running, String(loads.running), `${loads.waiting} waiting`);
   gauges.first(next.first ?? 0, next.first === undefined ? '–' : seconds(next.first * 1000), `over ${next.count} answers`);
   const share = next.prompt ? next.reused / next.prompt : 0;
-  gauges.prefix(share, `${Math.round(share * 100)} %`, `${next.hits} hits in ${next.queries} looks`);
+  gauges.prefix(share, `${Math.round(share * 100)} %`, `${next.hits} hits of ${next.queries}`);
   showBlocks(loads.kv_blocks);
   past = next;
 }

@@ -67,7 +67,7 @@ function showTurn(turn) {
 
 const seconds = (ms) => (ms < 995 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
 
-/** Shows the calls of an answer, each with a field for its result. */
+/** Shows the calls of an answer, each with a field for its result; `answered` gets the turns that the results make. */
 function showCalls(turn, answered) {
   const forms = turn.calls.map((call, n) => {
     const field = make('textarea', { rows: '2', id: `result-${call.id}`, required: true });
@@ -107,8 +107,9 @@ function grow(turn, event) {
   turn.finish = choice.finish_reason ?? turn.finish;
   const { reasoning_content: thought, content, tool_calls: calls } = choice.delta;
   if (thought || content || calls) turn.firstMs ??= performance.now() - turn.begun;
+  if (thought) turn.thoughtFrom ??= performance.now();
   turn.thinking += thought ?? '';
-  if ((content || calls) && turn.thinking) turn.thoughtMs ??= performance.now() - turn.begun;
+  if ((content || calls) && turn.thinking) turn.thoughtMs ??= performance.now() - turn.thoughtFrom;
   turn.content += content ?? '';
   for (const piece of calls ?? []) {
     const call = turn.calls[piece.index] ??= { id: '', type: 'function', function: { name: '', arguments: '' } };
