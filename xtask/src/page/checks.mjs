@@ -189,6 +189,7 @@ async function needs_no_mouse({ tools, origin }) {
   const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.textContent);
   assert.equal(await focused(), 'prompt');
   await page.getByLabel('Max tokens').fill('16');
+  await page.getByLabel('Thinking', { exact: true }).selectOption('off');
   await page.locator('#prompt').focus();
   await page.keyboard.type('Hello');
   await page.keyboard.press('Shift+Enter');
@@ -223,12 +224,12 @@ async function fits_a_phone({ tools, origin, picture }) {
   assert.ok(await overflow() <= 0, 'wider than the screen');
   await picture(page, 'phone-dark');
   await accessible(page, 'phone');
-  await page.getByRole('button', { name: 'Engine and settings' }).click();
+  await page.getByRole('button', { name: 'Settings', exact: true }).click();
   await page.getByLabel('System prompt').waitFor();
   assert.ok(await overflow() <= 0, 'settings wider than the screen');
   await picture(page, 'phone-settings-dark');
   await accessible(page, 'phone, settings');
-  await page.getByRole('button', { name: 'Back to the chat' }).click();
+  await page.getByRole('button', { name: 'Chat', exact: true }).click();
   await page.getByLabel('Message', { exact: true }).waitFor();
   await close();
 }

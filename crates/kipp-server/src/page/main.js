@@ -174,7 +174,8 @@ byId('tools').addEventListener('change', () => { try { readTools(); } catch { /*
 byId('side-button').addEventListener('click', () => {
   const open = document.body.classList.toggle('side-open');
   byId('side-button').setAttribute('aria-expanded', String(open));
-  byId('side-button').textContent = open ? 'Back to the chat' : 'Engine and settings';
+  byId('side-button').textContent = open ? 'Chat' : 'Settings';
+  window.scrollTo({ top: open ? 0 : document.body.scrollHeight });
 });
 byId('key-form').addEventListener('submit', useKey);
 byId('key-cancel').addEventListener('click', () => byId('key-dialog').close());

@@ -83,7 +83,7 @@ function showState(text, kind) {
   const state = byId('state');
   if (state.textContent !== text) state.textContent = text;
   state.className = `state ${kind}`;
-  byId('engine-note').textContent = kind === 'good' ? '' : `${text}. The figures are the last ones known.`;
+  byId('engine-note').textContent = kind === 'good' ? '' : `${text}.${past ? ' The figures are the last ones known.' : ''}`;
   byId('engine-note').hidden = kind === 'good';
 }
 

@@ -62,7 +62,7 @@ function showTurn(turn) {
     view.summary.textContent = turn.thoughtMs === undefined ? 'Thinking…' : `Thought for ${seconds(turn.thoughtMs)}`;
   }
   view.item.classList.toggle('running', Boolean(turn.running));
-  view.actions.hidden = Boolean(turn.running);
+  view.actions.hidden = Boolean(turn.running) || (turn.fault !== undefined && !turn.content);
 }
 
 const seconds = (ms) => (ms < 995 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
