@@ -11,6 +11,7 @@ mod gates;
 mod install;
 mod json;
 mod neon;
+mod page;
 mod peer;
 mod pool;
 mod replicas;
@@ -84,6 +85,12 @@ const CI: &[Step] = &[
         name: "replicas",
         shows: "replicas behind a gateway share the work and lose none of it",
         run: replicas::step,
+        may_skip: &[],
+    },
+    Step {
+        name: "page",
+        shows: "the page works in a browser, for everybody",
+        run: page::step,
         may_skip: &[],
     },
     Step { name: "fuzz", shows: "no hostile input breaks a reader", run: fuzz::step, may_skip: &[] },

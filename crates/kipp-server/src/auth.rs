@@ -13,8 +13,8 @@ use subtle::ConstantTimeEq;
 use crate::app::App;
 use crate::error::ApiError;
 
-/// Paths that need no key.
-const OPEN: &[&str] = &["/health"];
+/// Paths that need no key: the page is a file that asks for one.
+const OPEN: &[&str] = &["/health", "/"];
 
 /// Lets a request through, or not.
 pub(crate) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {

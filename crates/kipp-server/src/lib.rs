@@ -21,6 +21,7 @@ mod messages;
 mod metrics;
 mod models;
 mod openapi;
+mod page;
 mod responses;
 mod router;
 mod running;

@@ -14,7 +14,7 @@ use tower_http::cors::CorsLayer;
 use crate::access_log::Line;
 use crate::app::{App, ServerInfo};
 use crate::error::ApiError;
-use crate::{auth, chat, completions, messages, models, openapi, responses, state, tokens};
+use crate::{auth, chat, completions, messages, models, openapi, page, responses, state, tokens};
 
 /// The header that carries a request's id, from the client or ours.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,6 +32,7 @@ pub fn router(engine: EngineHandle, info: ServerInfo) -> Router {
 
 pub(crate) fn of_app(app: &Arc<App>) -> Router {
     let mut router = Router::new()
+        .route("/", get(page::document))
         .route("/health", get(state::health))
         .route("/version", get(state::version))
         .route("/metrics", get(state::metrics))

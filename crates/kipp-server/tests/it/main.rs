@@ -11,6 +11,7 @@ mod fields;
 mod limits;
 mod loading;
 mod messages;
+mod page;
 mod responses;
 mod served;
 mod status;
