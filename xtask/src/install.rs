@@ -44,27 +44,6 @@ pub(crate) fn chromium(context: &Context) -> Result<()> {
     debian(context, "chromium", &["chromium", "fonts-dejavu-core"])
 }
 
-/// Packages from npm, each with its exact version, in a folder of their own under `target/tools`. Returns the folder.
-pub(crate) fn npm(context: &Context, name: &str, packages: &[&str]) -> Result<PathBuf> {
-    debian(context, "node", &["nodejs", "npm"])?;
-    let tools = context.target("tools").join(name);
-    let have = tools.join("installed");
-    let wanted = packages.join(" ");
-    if std::fs::read_to_string(&have).is_ok_and(|known| known == wanted) {
-        return Ok(tools);
-    }
-    println!("   installing from npm: {wanted}");
-    folder(&tools)?;
-    // Without a file of its own here, npm would take the nearest folder above that has one.
-    std::fs::write(tools.join("package.json"), "{\"private\": true}").context("writing package.json")?;
-    let args = ["install", "--no-audit", "--no-fund", "--save-exact"];
-    let mut npm = exec::command("npm", &args, &tools);
-    npm.args(packages);
-    exec::succeed(npm)?;
-    std::fs::write(&have, &wanted).context("remembering what npm installed")?;
-    Ok(tools)
-}
-
 /// Debian packages, the first of which brings `program`.
 fn debian(context: &Context, program: &str, packages: &[&str]) -> Result<()> {
     if on_path(program).is_some() {

@@ -5,21 +5,18 @@ use anyhow::{Context as _, Result};
 
 use crate::cargo_steps::without_warnings;
 use crate::exec;
-use crate::install;
+use crate::install::{self, Node};
 use crate::steps::{Context, Report};
-
-/// What drives the browser, and what judges how accessible the page is.
-const PACKAGES: &[&str] = &["playwright-core@1.56.1", "axe-core@4.11.0"];
 
 pub(crate) fn step(context: &Context) -> Result<Report> {
     let mut report = Report::default();
     install::chromium(context)?;
-    let tools = install::npm(context, "page", PACKAGES)?;
+    let node = Node::pinned(context, "tools/page", &context.root.join("xtask/src/page"))?;
     without_warnings(context, &["build", "--release", "-p", "kipp-cli"])?;
     let pictures = context.target("page");
     install::folder(&pictures)?;
-    let mut drive = exec::command("node", &["xtask/src/page/drive.mjs"], &context.root);
-    drive.args([context.kipp().as_path(), tools.as_path(), pictures.as_path()]);
+    let mut drive = node.script("drive.mjs", &[]);
+    drive.args([context.kipp().as_path(), pictures.as_path()]);
     let done = exec::succeed(drive).context("the page in Chromium")?;
     for line in done.stdout.lines() {
         report.say(line);

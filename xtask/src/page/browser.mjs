@@ -2,17 +2,16 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+import { chromium } from 'playwright-core';
 
 const PATIENCE_MS = 30_000;
 
-export async function openBrowser(tools) {
-  const require = createRequire(path.resolve(tools, 'package.json'));
-  const { chromium } = require('playwright-core');
+export async function openBrowser() {
   // Containers run as root, where Chromium's own sandbox does not start.
   const running = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
-  const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+  const axe = readFileSync(fileURLToPath(import.meta.resolve('axe-core/axe.min.js')), 'utf8');
   return { chromium: running, axe };
 }
 

@@ -1,4 +1,4 @@
-// Drives the page in headless Chromium: node drive.mjs KIPP TOOLS PICTURES [PART OF A CHECK'S NAME]. Prints a line for
+// Drives the page in headless Chromium: node drive.mjs KIPP PICTURES [PART OF A CHECK'S NAME]. Prints a line for
 // each check that held; the first that does not ends it, with a picture.
 
 import path from 'node:path';
@@ -8,11 +8,11 @@ import { checks } from './checks.mjs';
 import { serve } from './server.mjs';
 
 const KEY = 'sk-page';
-const [kipp, tools, pictures, only = ''] = process.argv.slice(2);
+const [kipp, pictures, only = ''] = process.argv.slice(2);
 
 const open = await serve(kipp);
 const locked = await serve(kipp, '--api-key', KEY);
-const browser = await openBrowser(tools);
+const browser = await openBrowser();
 try {
   for (const [name, check] of Object.entries(checks).filter(([name]) => name.includes(only))) {
     const started = performance.now();
