@@ -98,6 +98,12 @@ pub struct ServerInfo {
     pub log: Log,
 }
 
+/// Bytes a token that no text has throughout.
+const LONG_TOKEN_BYTES: usize = 64;
+
+/// Bytes of a text that may be tokenized whatever the context is: who counts tokens may have longer ones.
+const LEAST_TEXT_BYTES: usize = 1 << 20;
+
 /// How much longer the server goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -138,6 +144,16 @@ impl App {
 
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
+    }
+
+    /// The ids of a raw prompt, in which control tokens count as such; an error for a text so long that looking at it would
+    /// only take memory.
+    pub(crate) fn encode(&self, text: &str) -> Result<Vec<TokenId>, ApiError> {
+        let limit = self.info.context_tokens.saturating_mul(LONG_TOKEN_BYTES).max(LEAST_TEXT_BYTES);
+        match text.len() > limit {
+            true => Err(ApiError::text_too_long(text.len(), limit)),
+            false => Ok(self.info.tokenizer.encode_with_control(text)),
+        }
     }
 
     /// A new id.

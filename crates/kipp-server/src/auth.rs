@@ -25,7 +25,10 @@ pub(crate) async fn check(State(app): State<Arc<App>>, request: Request, next: N
     if open || key(request.headers()).is_some_and(|key| is_known(&app.info.keys, key)) {
         return next.run(request).await;
     }
-    let message = "a key is needed, as `Authorization: Bearer KEY` or `x-api-key: KEY`";
+    let message = match key(request.headers()) {
+        None => "a key is needed, as `Authorization: Bearer KEY` or `x-api-key: KEY`",
+        Some(_) => "the key is none of this server's",
+    };
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
 }
 

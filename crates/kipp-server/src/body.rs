@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
 use http_body_util::LengthLimitError;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::app::App;
@@ -43,10 +44,23 @@ fn is_limit(error: &axum::Error) -> bool {
     error.source().is_some_and(|cause| cause.is::<LengthLimitError>())
 }
 
-/// Runs what may take some milliseconds (parsing, tokenizing, compiling a grammar) where no socket waits for it.
+/// Bodies that are parsed at once. Tokenizing a text takes a hundred times its bytes.
+const READERS: u32 = 8;
+
+/// Bytes of a body that is parsed alone.
+const LARGE_BYTES: usize = 1 << 20;
+
+static READING: Semaphore = Semaphore::const_new(READERS as usize);
+
+/// Runs what may take some milliseconds (parsing, tokenizing, compiling a grammar) where no socket waits for it, `bytes`
+/// being those of the body.
 pub(crate) async fn off_thread<T: Send + 'static>(
+    bytes: usize,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    let readers = if bytes > LARGE_BYTES { READERS } else { 1 };
+    // Never closed, so there is always a turn.
+    let _turn = READING.acquire_many(readers).await;
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(ApiError::internal(format!("a request could not be read: {error}"))))
 }

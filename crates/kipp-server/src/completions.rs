@@ -32,7 +32,8 @@ pub(crate) async fn complete(
 ) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
     let preparing = Arc::clone(&app);
-    let prepared = body::off_thread(move || Prepared::parse(&preparing, &parse_body(&bytes)?)).await?;
+    let prepared =
+        body::off_thread(bytes.len(), move || Prepared::parse(&preparing, &parse_body(&bytes)?)).await?;
     let Prepared { requests, terms, echoed } = prepared;
     let prompt_tokens: usize = requests.iter().map(|request| request.prompt.len()).sum();
     let logprobs = requests.iter().any(|request| request.logprobs.is_some());
@@ -97,10 +98,10 @@ type Prompt<'a> = (Vec<TokenId>, Option<&'a str>);
 /// A text, ids, or a list of either.
 fn prompts<'a>(app: &App, fields: &Fields<'a>) -> Result<Vec<Prompt<'a>>, ApiError> {
     const PROMPT: &str = "a text, token ids, or a list of either";
-    let of_text = |text: &'a str| (app.info.tokenizer.encode_with_control(text), Some(text));
+    let of_text = |text: &'a str| Ok((app.encode(text)?, Some(text)));
     let value = fields.value("prompt").unwrap_or(&Value::Null);
     let prompts = match value {
-        Value::String(text) => vec![of_text(text)],
+        Value::String(text) => vec![of_text(text)?],
         Value::Array(items) if items.first().is_some_and(Value::is_number) => {
             vec![(ids_of(items, "prompt")?, None)]
         }
@@ -111,7 +112,7 @@ fn prompts<'a>(app: &App, fields: &Fields<'a>) -> Result<Vec<Prompt<'a>>, ApiErr
         Value::Array(items) if !items.is_empty() => {
             let of_texts = items.iter().all(Value::is_string);
             let one = |item: &'a Value| match item {
-                Value::String(text) if of_texts => Ok(of_text(text)),
+                Value::String(text) if of_texts => of_text(text),
                 Value::Array(ids) => Ok((ids_of(ids, "prompt")?, None)),
                 other => Err(ApiError::found("prompt", PROMPT, other)),
             };

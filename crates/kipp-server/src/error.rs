@@ -59,6 +59,12 @@ impl ApiError {
         ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message).about("model")
     }
 
+    /// A text too long to be looked at.
+    pub(crate) fn text_too_long(bytes: usize, limit: usize) -> ApiError {
+        let message = format!("`prompt` has {bytes} bytes, at most {limit} are read");
+        ApiError::new(StatusCode::BAD_REQUEST, "context_length_exceeded", message).about("prompt")
+    }
+
     /// Something of ours failed.
     pub(crate) fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
@@ -120,7 +126,7 @@ impl ApiError {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if self.status == StatusCode::TOO_MANY_REQUESTS {
+        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
         }
         // For whoever must say it in another shape.
@@ -194,6 +200,10 @@ impl From<RequestFailure> for ApiError {
     fn from(failure: RequestFailure) -> ApiError {
         match failure {
             RequestFailure::Closed => ApiError::draining(),
+            // Which grammars are too much is known only while they are followed.
+            RequestFailure::Constraint(
+                error @ (ConstraintError::TooComplex { .. } | ConstraintError::MaskTooSlow { .. }),
+            ) => ApiError::new(StatusCode::BAD_REQUEST, "grammar_too_complex", error.to_string()),
             failure => ApiError::internal(failure.to_string()),
         }
     }

@@ -79,6 +79,12 @@ impl Running {
         if app.phase() != Phase::Serving {
             return Err(ApiError::draining());
         }
+        // Later is never better for a list that the queue cannot hold.
+        let (prompts, most) = (requests.len(), app.engine.max_waiting());
+        if prompts > most.max(1) {
+            let reason = format!("holds {prompts} prompts, of which at most {most} may wait");
+            return Err(ApiError::field(prompt_field, reason));
+        }
         let unfinished: Vec<u32> = requests.iter().map(|request| request.choices).collect();
         let choices = unfinished.iter().copied().max().unwrap_or(1) as usize;
         let (sender, events) = channel(UNDELIVERED_EVENTS.saturating_mul(choices.max(requests.len())));

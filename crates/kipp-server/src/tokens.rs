@@ -29,7 +29,7 @@ pub(crate) async fn tokenizer_info(State(app): State<Arc<App>>) -> Response {
 /// A raw prompt, or messages through the template.
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
-    let tokens = body::off_thread(move || tokens_of(&app, &parse_body(&bytes)?)).await?;
+    let tokens = body::off_thread(bytes.len(), move || tokens_of(&app, &parse_body(&bytes)?)).await?;
     Ok(json(&tokens))
 }
 
@@ -53,7 +53,7 @@ fn tokens_of(app: &App, map: &Map<String, Value>) -> Result<Value, ApiError> {
         let Some(prompt) = prompt else {
             return Err(ApiError::field("prompt", "or `messages` must be there"));
         };
-        app.info.tokenizer.encode_with_control(prompt)
+        app.encode(prompt)?
     };
     app.check_unknown(fields.unknown())?;
     let (count, max_model_len) = (tokens.len(), app.info.context_tokens);
@@ -63,7 +63,7 @@ fn tokens_of(app: &App, map: &Map<String, Value>) -> Result<Value, ApiError> {
 /// Text, control tokens included.
 pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
-    let prompt = body::off_thread(move || {
+    let prompt = body::off_thread(bytes.len(), move || {
         let map = parse_body(&bytes)?;
         let fields = Fields::of(&map);
         app.check_model(&fields)?;

@@ -26,7 +26,8 @@ pub(crate) async fn complete(
 ) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
     let preparing = Arc::clone(&app);
-    let prepared = body::off_thread(move || Prepared::parse(&preparing, &parse_body(&bytes)?)).await?;
+    let prepared =
+        body::off_thread(bytes.len(), move || Prepared::parse(&preparing, &parse_body(&bytes)?)).await?;
     let streams = prepared.stream.is_some();
     let running = Running::start(&app, vec![prepared.request.clone()], "messages")?;
     Ok(sse::answer(running, answer::Chat::new(app, prepared), streams).await)

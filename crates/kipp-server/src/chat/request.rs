@@ -83,6 +83,12 @@ fn conversation(
     map: &Map<String, Value>,
     choice: &Choice,
 ) -> Result<Conversation, ApiError> {
+    if fields.boolean("continue_final_message")? == Some(true) {
+        return Err(ApiError::field(
+            "continue_final_message",
+            "is not taken: an answer is a message of its own",
+        ));
+    }
     if fields.value("chat_template").is_some() {
         return Err(ApiError::field("chat_template", "is not taken: the model's own is used"));
     }
@@ -122,6 +128,8 @@ fn grammar(
             Err(ApiError::field("response_format", "cannot be had together with required tool calls"))
         }
         (Choice::Required(functions), None) => {
+            // Who names a function wants one call of it.
+            let parallel = parallel && !matches!(fields.value("tool_choice"), Some(Value::Object(_)));
             let functions = functions.clone();
             Ok(Some((Grammar::ToolCalls { functions, parallel }, "tools")))
         }

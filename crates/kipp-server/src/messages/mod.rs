@@ -22,7 +22,7 @@ use crate::sse;
 pub(crate) async fn create(State(app): State<Arc<App>>, request: HttpRequest) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
     let preparing = Arc::clone(&app);
-    let prepared = body::off_thread(move || {
+    let prepared = body::off_thread(bytes.len(), move || {
         let map = request::as_chat(&preparing, &parse_body(&bytes)?, true)?;
         Prepared::parse(&preparing, &map)
     })
@@ -38,7 +38,7 @@ pub(crate) async fn count_tokens(
     request: HttpRequest,
 ) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
-    let tokens = body::off_thread(move || {
+    let tokens = body::off_thread(bytes.len(), move || {
         let map = request::as_chat(&app, &parse_body(&bytes)?, false)?;
         Ok(Prepared::parse(&app, &map)?.request.prompt.len())
     });

@@ -31,7 +31,7 @@ const NAMES: &[(&str, &str)] = &[
 pub(crate) async fn create(State(app): State<Arc<App>>, request: HttpRequest) -> Result<Response, ApiError> {
     let bytes = body::read(&app, request).await?;
     let preparing = Arc::clone(&app);
-    let (prepared, asked) = body::off_thread(move || {
+    let (prepared, asked) = body::off_thread(bytes.len(), move || {
         let asked = request::Asked::parse(&preparing, &parse_body(&bytes)?)?;
         let prepared = Prepared::parse(&preparing, &asked.chat).map_err(|error| error.renamed(NAMES))?;
         Ok((prepared, asked))

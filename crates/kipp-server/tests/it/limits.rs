@@ -96,3 +96,41 @@ fn many_idle_connections_keep_nobody_out() {
     server.ok("/tokenize", &json!({"prompt": "a"}));
     drop(idle);
 }
+
+#[test]
+fn texts_that_only_take_memory_are_refused() {
+    let server = served();
+    let text = "a".repeat((1 << 20) + 1);
+    for path in ["/tokenize", "/v1/completions"] {
+        let answer = server.post(path, &json!({"prompt": text}));
+        let error = answer.json()["error"].clone();
+        assert_eq!((answer.status, &error["code"]), (400, &json!("context_length_exceeded")), "{path}");
+        assert_eq!(error["param"], "prompt");
+    }
+    let words = "a b ".repeat(1 << 16);
+    assert!(server.ok("/tokenize", &json!({"prompt": words}))["count"].as_u64().unwrap() > 1 << 16);
+}
+
+#[test]
+fn a_list_that_the_queue_cannot_hold_is_refused_for_good() {
+    let server = served_with(|settings| settings.engine.max_waiting = 2);
+    let body = |prompts: usize| json!({"prompt": vec!["Once"; prompts], "max_tokens": 1});
+    assert_eq!(server.refused("/v1/completions", &body(3)), "prompt");
+    server.ok("/v1/completions", &body(2));
+}
+
+/// What no limit foresaw is found while the grammar is followed, and is the request's fault.
+#[test]
+fn a_grammar_that_cannot_be_followed_is_no_fault_of_the_server() {
+    let server = served();
+    let schema = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}});
+    let answer = server.post(
+        "/v1/chat/completions",
+        &json!({"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "response_format": schema,
+            "chat_template_kwargs": {"enable_thinking": false}}),
+    );
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    let message =
+        json!({"messages": [{"role": "assistant", "content": "x"}], "continue_final_message": true});
+    assert_eq!(server.refused("/v1/chat/completions", &message), "continue_final_message");
+}

@@ -68,6 +68,8 @@ fn a_named_call_is_that_one_and_goes_back_as_history() {
         (&message["tool_calls"][0]["function"]["name"], &message["content"]),
         (&json!(name), &json!(null))
     );
+    // Who names a function wants one call of it.
+    assert_eq!(message["tool_calls"].as_array().unwrap().len(), 1);
     let result = json!({"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "12:00"});
     let mut next = body(json!("auto"));
     next["messages"].as_array_mut().unwrap().extend([message, result]);

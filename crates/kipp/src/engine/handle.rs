@@ -90,6 +90,11 @@ impl EngineHandle {
         Ok(EngineHandle { shared, limits, max_waiting, thread: Some(thread) })
     }
 
+    /// Requests that may wait at most.
+    pub fn max_waiting(&self) -> usize {
+        self.max_waiting
+    }
+
     /// Leaves a request for the engine and returns at once; what becomes of it goes to `sink`.
     ///
     /// # Errors
