@@ -40,7 +40,7 @@ pub struct TokenCosts {
 }
 
 /// What drafting takes, as a draft model measured it before the first draft.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DraftSeconds {
     /// One drafted token.
     pub token: f64,
@@ -57,8 +57,8 @@ pub struct StepCosts {
     rows_squared: f64,
     seconds: f64,
     rows_seconds: f64,
-    /// All 0 before a draft was seen or expected.
-    draft: DraftSeconds,
+    /// `None` before a draft was seen or expected; where drafts are looked up, for ever.
+    draft: Option<DraftSeconds>,
 }
 
 impl StepCosts {
@@ -90,9 +90,7 @@ impl StepCosts {
 
     /// What a draft model says of itself, until one of its drafts is seen.
     pub fn expect_draft(&mut self, seconds: DraftSeconds) {
-        if self.draft == DraftSeconds::default() {
-            self.draft = seconds;
-        }
+        self.draft.get_or_insert(seconds);
     }
 
     /// Learns from a call of a draft model that caught up with `behind` tokens and made `tokens`.
@@ -101,13 +99,12 @@ impl StepCosts {
             return;
         }
         let (behind, tokens) = (behind as f64, tokens as f64);
-        if self.draft == DraftSeconds::default() {
+        let Some(DraftSeconds { token, catch_up }) = &mut self.draft else {
             let token = seconds / (tokens + CATCH_UP_BEFORE_MEASURED * behind);
-            self.draft = DraftSeconds { token, catch_up: CATCH_UP_BEFORE_MEASURED * token };
+            self.draft = Some(DraftSeconds { token, catch_up: CATCH_UP_BEFORE_MEASURED * token });
             return;
-        }
+        };
         // Both prices move by the part by which the call took more or less than they said.
-        let DraftSeconds { token, catch_up } = &mut self.draft;
         let expected = tokens * *token + behind * *catch_up;
         let change = 1.0 + ((seconds / expected).min(OUTLIER) - 1.0) * 0.1;
         (*token, *catch_up) = (*token * change, *catch_up * change);
@@ -119,16 +116,18 @@ impl StepCosts {
         match self.line() {
             Some((a, b)) => {
                 let tokens_a_second = n / (a + b * n);
-                let DraftSeconds { token, catch_up } = self.draft;
+                let price = |seconds: fn(&DraftSeconds) -> f64| {
+                    self.draft.as_ref().map_or(0.0, |draft| seconds(draft) * tokens_a_second)
+                };
                 TokenCosts {
                     row: b * tokens_a_second,
-                    draft: token * tokens_a_second,
-                    catch_up: catch_up * tokens_a_second,
+                    draft: price(|draft| draft.token),
+                    catch_up: price(|draft| draft.catch_up),
                 }
             }
             None => {
                 let (a, b) = (1.0 - ROW_BEFORE_MEASURED, ROW_BEFORE_MEASURED);
-                let draft = if self.draft == DraftSeconds::default() { 0.0 } else { DRAFT_BEFORE_MEASURED };
+                let draft = if self.draft.is_some() { DRAFT_BEFORE_MEASURED } else { 0.0 };
                 TokenCosts { row: b * n / (a + b * n), draft, catch_up: draft }
             }
         }

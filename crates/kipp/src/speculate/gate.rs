@@ -102,12 +102,13 @@ impl Gate {
     }
 
     /// Pays for catching up with `behind` tokens out of what was gained, if that leaves as much credit as is ever kept.
-    pub fn pays(&mut self, costs: TokenCosts, behind: usize) -> bool {
+    pub fn pay_for(&mut self, costs: TokenCosts, behind: usize) -> bool {
         let left = self.ahead - costs.catch_up * behind as f64;
-        if left >= MAX_CREDIT {
+        let is_paid = left >= MAX_CREDIT;
+        if is_paid {
             self.ahead = left;
         }
-        left >= MAX_CREDIT
+        is_paid
     }
 
     /// A step ran without a draft.

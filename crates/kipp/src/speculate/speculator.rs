@@ -15,7 +15,7 @@ const FIRST_CONTEXT_TOKENS: usize = 32;
 #[derive(Debug)]
 struct Watched {
     /// Length of the history that it was drafted for.
-    from: usize,
+    history_tokens: usize,
     tokens: Vec<TokenId>,
 }
 
@@ -26,14 +26,15 @@ pub struct Speculator {
     draft: Vec<TokenId>,
     watched: Option<Watched>,
     /// Where the part of the history begins that the drafter reads.
-    from: usize,
+    reads_from: usize,
     /// How far the drafter has read; 0 before the first draft.
     seen_tokens: usize,
     /// Of the step that runs.
     costs: TokenCosts,
-    /// Tokens that the drafter catches up with in this step, and those of them that its gate has not paid for.
+    /// Tokens that the drafter catches up with in this step.
     caught_up: usize,
-    behind: usize,
+    /// Those of them that the gate has not paid for.
+    unpaid: usize,
     drafted_tokens: usize,
     accepted_tokens: usize,
 }
@@ -47,11 +48,11 @@ impl Speculator {
             gate,
             draft: Vec::new(),
             watched: None,
-            from: 0,
+            reads_from: 0,
             seen_tokens: 0,
             costs: TokenCosts { row: 0.0, draft: 0.0, catch_up: 0.0 },
             caught_up: 0,
-            behind: 0,
+            unpaid: 0,
             drafted_tokens: 0,
             accepted_tokens: 0,
         }
@@ -66,18 +67,19 @@ impl Speculator {
             false => costs,
         };
         self.draft.clear();
-        let behind = self.behind(history.len());
+        let behind = self.choose_start(history.len());
         let wanted = self.gate.draft_tokens(self.costs, behind);
-        (self.caught_up, self.behind) = (0, 0);
+        (self.caught_up, self.unpaid) = (0, 0);
         if wanted.min(room_tokens) > 0 {
             self.watched = None;
-            (self.caught_up, self.behind) = (behind, behind);
+            (self.caught_up, self.unpaid) = (behind, behind);
             self.read_all(history.len());
             self.ask(history, wanted.min(room_tokens));
         } else if wanted == 0 && self.watched.is_none() && self.drafter.is_free() {
             self.ask(history, WATCHED_TOKENS);
             if !self.draft.is_empty() {
-                self.watched = Some(Watched { from: history.len(), tokens: std::mem::take(&mut self.draft) });
+                self.watched =
+                    Some(Watched { history_tokens: history.len(), tokens: std::mem::take(&mut self.draft) });
             }
         }
         &self.draft
@@ -85,7 +87,7 @@ impl Speculator {
 
     /// After a decode step: `drafted` tokens of the draft were checked, the first `accepted` of them right.
     pub fn settle(&mut self, drafted: usize, accepted: usize) {
-        self.gate.verified(drafted, accepted, self.costs, self.behind);
+        self.gate.verified(drafted, accepted, self.costs, self.unpaid);
         if drafted > 0 {
             self.seen_tokens += accepted;
             self.drafter.accepted(drafted, accepted);
@@ -104,38 +106,40 @@ impl Speculator {
         self.caught_up
     }
 
-    /// Tokens of a history of so many that the drafter has to catch up with. The last of them is part of what a drafted
-    /// token costs. Where it would have to read more than at first, it begins anew from nearer to the end.
-    fn behind(&mut self, history_tokens: usize) -> usize {
+    /// Chooses where the drafter begins to read: where it would have to read more than at first, anew from nearer to the
+    /// end. Returns the tokens of a history of so many that it has to catch up with; the last one of the history is part of
+    /// what a drafted token costs.
+    fn choose_start(&mut self, history_tokens: usize) -> usize {
         let behind = |from: usize| history_tokens.saturating_sub(self.seen_tokens.max(from) + 1);
-        let begins = self.seen_tokens == 0 || (self.from > 0 && behind(self.from) >= FIRST_CONTEXT_TOKENS);
+        let begins =
+            self.seen_tokens == 0 || (self.reads_from > 0 && behind(self.reads_from) >= FIRST_CONTEXT_TOKENS);
         let from = match begins && !self.drafter.is_free() {
             true => history_tokens.saturating_sub(FIRST_CONTEXT_TOKENS),
-            false => self.from,
+            false => self.reads_from,
         };
         let behind = behind(from);
-        self.from = from;
+        self.reads_from = from;
         behind
     }
 
     /// Lets a drafter that has read the end of a history only read all of it, where what it gained pays for that.
     fn read_all(&mut self, history_tokens: usize) {
-        if self.from > 0 && self.gate.pays(self.costs, history_tokens) {
-            self.from = 0;
-            (self.caught_up, self.behind) = (history_tokens, 0);
+        if self.reads_from > 0 && self.gate.pay_for(self.costs, history_tokens) {
+            self.reads_from = 0;
+            (self.caught_up, self.unpaid) = (history_tokens, 0);
         }
     }
 
     fn ask(&mut self, history: &[TokenId], max_tokens: usize) {
-        let history = history.get(self.from..).unwrap_or(history);
+        let history = history.get(self.reads_from..).unwrap_or(history);
         self.drafter.draft(history, max_tokens, &mut self.draft);
         self.draft.truncate(max_tokens);
-        self.seen_tokens = self.from + history.len();
+        self.seen_tokens = self.reads_from + history.len();
     }
 
     /// Tells the gate of a watched draft once it is known how far the text followed it.
     fn look_at_watched(&mut self, history: &[TokenId]) {
-        let Some(Watched { from, tokens }) = &self.watched else { return };
+        let Some(Watched { history_tokens: from, tokens }) = &self.watched else { return };
         let Some(since) = history.get(*from..) else {
             self.watched = None;
             return;
